@@ -1,0 +1,8 @@
+//! The pure part: what a run is, what a gate decides, how a call ends.
+//!
+//! Nothing here does I/O, reads a clock, draws randomness or spawns anything. Time and ids come in as
+//! arguments. So a run can be replayed, simulated and proven.
+
+pub mod message;
+pub mod permit;
+pub mod tool;

@@ -1,0 +1,68 @@
+//! What a tool is to the gate: a name, a schema, and what it does to the world.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+/// What running a tool does to the world. It decides what happens when a process dies in the middle.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum EffectClass {
+    /// It changes nothing: run again.
+    ReadOnly,
+    /// It honours its idempotency key: run again with the same key.
+    Idempotent,
+    /// It can be asked afterwards whether it ran.
+    Verifiable,
+    /// It must never run twice. What a tool is that says nothing.
+    #[default]
+    AtMostOnce,
+}
+
+/// A tool as it is offered to a model and known to the gate.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ToolDefinition {
+    /// The name the model calls it by: ASCII letters, digits, `_` and `-`, at most 64 bytes.
+    pub name: String,
+    /// What it does, for the model.
+    pub description: String,
+    /// The JSON Schema of its arguments: an object schema.
+    pub schema: serde_json::Value,
+    /// What running it does to the world.
+    #[serde(default)]
+    pub effect: EffectClass,
+    /// Whether its result can be the answer of the run.
+    #[serde(default)]
+    pub return_direct: bool,
+    /// How long it may run, in milliseconds; the runtime's default when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timeout_ms: Option<u64>,
+    /// Where it comes from: `builtin`, `program`, `mcp:<server>`. Named when two tools collide.
+    #[serde(default)]
+    pub origin: String,
+    /// What its source says of it that nobody has checked: shown as "server says", never trusted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub claims: Option<Arc<str>>,
+}
+
+impl ToolDefinition {
+    /// A tool of the embedding program, `at_most_once`.
+    pub fn new(name: impl Into<String>, description: impl Into<String>, schema: serde_json::Value) -> Self {
+        Self {
+            name: name.into(),
+            description: description.into(),
+            schema,
+            effect: EffectClass::default(),
+            return_direct: false,
+            timeout_ms: None,
+            origin: "program".into(),
+            claims: None,
+        }
+    }
+
+    /// How long it may run.
+    pub fn timeout(&self) -> Option<Duration> {
+        self.timeout_ms.map(Duration::from_millis)
+    }
+}

@@ -3,6 +3,16 @@
 //! Nothing here does I/O, reads a clock, draws randomness or spawns anything. Time and ids come in as
 //! arguments. So a run can be replayed, simulated and proven.
 
+pub mod arguments;
+pub mod decision;
+pub mod digest;
+pub mod exec;
+pub mod limits;
 pub mod message;
 pub mod permit;
+pub mod policy;
+pub mod render;
+pub mod run;
+pub mod schema;
 pub mod tool;
+pub mod wording;

@@ -179,3 +179,16 @@ pub enum ResultPart {
         data: String,
     },
 }
+
+impl ResultContent {
+    /// The content as JSON: a string for text, the value itself for JSON, an array for parts.
+    pub fn to_raw_json(&self) -> RawJson {
+        let made = match self {
+            Self::Text(text) => serde_json::value::to_raw_value(text),
+            Self::Json(raw) => return raw.clone(),
+            Self::Parts(parts) => serde_json::value::to_raw_value(parts),
+        };
+        // Strings and our own structs: writing them to memory has no way to fail.
+        made.unwrap_or_else(|_| RawJson::from(serde_json::value::RawValue::NULL.to_owned()))
+    }
+}

@@ -66,3 +66,30 @@ impl ToolDefinition {
         self.timeout_ms.map(Duration::from_millis)
     }
 }
+
+/// Says what changed between two definitions of one tool, for a person who approved the older.
+pub fn changes_between(before: &ToolDefinition, now: &ToolDefinition) -> String {
+    let mut changed = Vec::new();
+    if before.description != now.description {
+        changed.push(format!("description: {:?} is now {:?}", before.description, now.description));
+    }
+    if before.schema != now.schema {
+        let fields = |schema: &serde_json::Value| -> Vec<String> {
+            let properties = schema.get("properties").and_then(|value| value.as_object());
+            properties.map(|map| map.keys().cloned().collect()).unwrap_or_default()
+        };
+        let (old, new) = (fields(&before.schema), fields(&now.schema));
+        let added: Vec<_> = new.iter().filter(|name| !old.contains(name)).cloned().collect();
+        let removed: Vec<_> = old.iter().filter(|name| !new.contains(name)).cloned().collect();
+        if !added.is_empty() {
+            changed.push(format!("arguments added: {}", added.join(", ")));
+        }
+        if !removed.is_empty() {
+            changed.push(format!("arguments removed: {}", removed.join(", ")));
+        }
+        if added.is_empty() && removed.is_empty() {
+            changed.push("the schema of its arguments".to_owned());
+        }
+    }
+    if changed.is_empty() { "the tool's definition".to_owned() } else { changed.join("; ") }
+}

@@ -1,1 +1,15 @@
-//! See the crate description.
+//! The store: what a run is when nothing of it is in memory.
+//!
+//! One trait, [`Store`], and what stands behind it. A *step* is one transaction by the run's owner: the new control
+//! state, the messages, events, requests, ledger lines and audit records of one or more inputs, or nothing of them. A
+//! *fact* - a decision, an expiry, a cancel - is one compare-and-set on what it is about, with its event and audit
+//! record; it never touches the control state. The next step applies all facts since the last one and commits only if
+//! none came in between.
+
+mod error;
+mod store;
+mod view;
+
+pub use error::*;
+pub use store::*;
+pub use view::*;

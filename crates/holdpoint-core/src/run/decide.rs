@@ -1,0 +1,185 @@
+//! What people said, and what the clock did, applied to the call it is about.
+
+use std::sync::Arc;
+
+use holdpoint_protocol::{ActorId, DecisionWord, Executed, InteractionKind, RequestId, Status, Then};
+
+use super::state::{CallState, Ending as RunEnding, Release};
+use super::step::Stepper;
+use super::{Effect, Refused, Stage};
+use crate::arguments::Arguments;
+use crate::decision::{CancelKind, Decision, Fact};
+use crate::wording::{self, Ending};
+
+impl Stepper<'_> {
+    pub(super) fn fact(&mut self, fact: Fact) -> Result<(), Refused> {
+        match fact {
+            Fact::Decided { request, decision } => {
+                self.cause = "decision";
+                let (index, kind) = self.waiting(request)?;
+                self.decided(index, kind, request, *decision)?;
+                self.advance();
+            }
+            Fact::Expired { request } => {
+                self.cause = "timeout";
+                let (index, kind) = self.waiting(request)?;
+                match kind {
+                    InteractionKind::Approval | InteractionKind::Question => {
+                        self.settle_worded(index, wording::word(&Ending::Expired));
+                    }
+                    InteractionKind::InDoubt => self.settle_worded(index, wording::word(&Ending::OutcomeUnknown)),
+                }
+                self.advance();
+            }
+            Fact::GateError { request } => {
+                let (index, _) = self.waiting(request)?;
+                self.gate_error(index, "the approval handler failed");
+                self.advance();
+            }
+            Fact::Cancelled { by, kind } => self.cancelled(by, kind)?,
+        }
+        Ok(())
+    }
+
+    fn waiting(&self, request: RequestId) -> Result<(u32, InteractionKind), Refused> {
+        let index = self.run.call_of(request).ok_or(Refused("no call waits for this request"))?;
+        let (_, kind) = self.call(index).request().ok_or(Refused("no call waits for this request"))?;
+        Ok((index, kind))
+    }
+
+    fn decided(
+        &mut self,
+        index: u32,
+        kind: InteractionKind,
+        request: RequestId,
+        decision: Decision,
+    ) -> Result<(), Refused> {
+        // The store compared the digest already; a second look costs nothing and the promise hangs on it.
+        if self.call(index).digest != Some(decision.digest) {
+            return Err(Refused("the decision is about something else"));
+        }
+        match (decision.word, kind) {
+            (DecisionWord::Approve, _) => self.clear(index, request, decision),
+            (DecisionWord::ApproveWith, InteractionKind::Approval) => self.clear_edited(index, request, decision)?,
+            (DecisionWord::Decline, _) => {
+                self.remember_decline(index, decision.by.actor.clone());
+                let by = decision.by.actor.as_ref();
+                let reason = decision.reason.as_deref();
+                self.settle_worded(index, wording::word(&Ending::Declined { reason, by }));
+                self.then(decision.then);
+            }
+            (DecisionWord::Feedback, _) => {
+                let by = decision.by.actor.as_ref();
+                let reason = decision.reason.as_deref().unwrap_or_default();
+                self.settle_worded(index, wording::word(&Ending::Feedback { reason, by }));
+                self.then(decision.then);
+            }
+            (DecisionWord::Ran, InteractionKind::InDoubt) => {
+                self.settle_reported(index, decision.result.as_deref().map_or("null", |raw| raw.get()));
+            }
+            (DecisionWord::Leave, InteractionKind::InDoubt) => {
+                self.settle_worded(index, wording::word(&Ending::OutcomeUnknown));
+            }
+            (
+                DecisionWord::Ran | DecisionWord::Leave,
+                InteractionKind::Approval | InteractionKind::Question,
+            )
+            | (DecisionWord::ApproveWith, InteractionKind::InDoubt | InteractionKind::Question)
+            | (DecisionWord::Answer, _) => return Err(Refused("this word does not decide this request")),
+        }
+        Ok(())
+    }
+
+    fn clear(&mut self, index: u32, request: RequestId, decision: Decision) {
+        self.call_mut(index).state =
+            CallState::Cleared { release: Release::Decision { request, by: decision.by } };
+    }
+
+    /// The edited text is what was approved: a new revision, with a digest of its own.
+    fn clear_edited(&mut self, index: u32, request: RequestId, decision: Decision) -> Result<(), Refused> {
+        let text = decision.arguments.as_deref().ok_or(Refused("an edit without arguments"))?;
+        let arguments = Arguments::parse(text, self.settings.limits.argument_bytes)
+            .map_err(|_| Refused("the edited arguments cannot be read"))?;
+        let call = self.call_mut(index);
+        call.revision += 1;
+        call.edited = Some(Arc::clone(arguments.text()));
+        if let Some(slot) = self.open.slots.get_mut(index as usize) {
+            slot.arguments = Some(arguments);
+        }
+        self.bind(index);
+        self.clear(index, request, decision);
+        Ok(())
+    }
+
+    fn remember_decline(&mut self, index: u32, by: Option<ActorId>) {
+        let now = self.now;
+        if let Some(past) = self.remember(index) {
+            past.declined = past.declined.saturating_add(1);
+            past.at = now;
+            past.by = by;
+        }
+    }
+
+    fn then(&mut self, then: Then) {
+        match then {
+            Then::Continue => {}
+            Then::Stop => {
+                if self.run.ending.is_none() {
+                    self.run.ending = Some(RunEnding::Stop);
+                }
+            }
+        }
+    }
+
+    fn cancelled(&mut self, by: ActorId, kind: CancelKind) -> Result<(), Refused> {
+        self.cause = "cancel";
+        let ending = match kind {
+            CancelKind::Cancel => RunEnding::Cancel { by },
+            CancelKind::Supersede => RunEnding::Supersede { by },
+        };
+        match self.run.stage {
+            Stage::Finished(_) | Stage::Failed => Err(Refused("the run has ended")),
+            Stage::New | Stage::Asking | Stage::Ruling => {
+                self.run.ending = Some(ending);
+                self.effects.push(Effect::CancelModel);
+                self.finish_ended();
+                Ok(())
+            }
+            Stage::Answering => {
+                let first = !matches!(
+                    self.run.ending,
+                    Some(RunEnding::Cancel { .. } | RunEnding::Supersede { .. })
+                );
+                // A cancel outranks a supersede: it also lets go of doubts.
+                if first || kind == CancelKind::Cancel {
+                    self.run.ending = Some(ending);
+                }
+                if first {
+                    self.cancel_running();
+                }
+                self.advance();
+                Ok(())
+            }
+        }
+    }
+
+    fn cancel_running(&mut self) {
+        for index in 0..self.run.calls.len() as u32 {
+            match self.call(index).state {
+                CallState::Executing { .. } | CallState::Probing { .. } => {
+                    self.effects.push(Effect::CancelTool { index });
+                }
+                CallState::Proposed
+                | CallState::Waiting { .. }
+                | CallState::Cleared { .. }
+                | CallState::Settled { .. } => {}
+            }
+        }
+    }
+
+    /// A person says that it ran, and what came of it.
+    fn settle_reported(&mut self, index: u32, result: &str) {
+        let content = wording::reported(result);
+        self.settle(index, Status::Succeeded, "REPORTED", Executed::Yes, content, false);
+    }
+}

@@ -1,0 +1,456 @@
+//! The gate. What is allowed is cleared, what asks becomes a request, and - the only place - a cleared call that
+//! still is what was decided on gets its permit.
+
+use std::sync::Arc;
+
+use holdpoint_protocol::{
+    ApprovalRequest, DecisionWord, EventBody, InDoubtRequest, InteractionKind, OnTimeout, Reason, RequestId,
+    Status, Timestamp, ToolStarted,
+};
+
+use super::state::{Call, CallState, Ending as RunEnding, PastCall, Release};
+use super::step::Stepper;
+use super::{AuditRecord, Check, Effect, Execution, OnInvalidCall, Opened, Refused, Ruled, Stage};
+use crate::arguments::Arguments;
+use crate::digest::{CallDigest, CallDigestInput, DefinitionDigest, call_digest};
+use crate::exec::exec_id;
+use crate::limits::{ASKED_AGAIN_MAX, PAST_CALLS_MAX};
+use crate::permit::Permit;
+use crate::policy::{Ruling, Verdict};
+use crate::render::render;
+use crate::tool::ToolDefinition;
+use crate::wording::{self, Ending};
+
+impl Stepper<'_> {
+    /// Takes what is said of each proposed call, in order. All requests of the reply open here, in one step, before
+    /// any call of it starts.
+    pub(super) fn ruled(&mut self, ruled: Vec<Ruled>) -> Result<(), Refused> {
+        if self.run.stage != Stage::Ruling {
+            return Err(Refused("no ruling is expected"));
+        }
+        let proposed: Vec<u32> = (0u32..)
+            .zip(&self.run.calls)
+            .filter(|(_, call)| call.state == CallState::Proposed)
+            .map(|(index, _)| index)
+            .collect();
+        if proposed.len() != ruled.len() {
+            return Err(Refused("the ruling is for another number of calls"));
+        }
+        self.run.stage = Stage::Answering;
+        for (index, ruled) in proposed.into_iter().zip(ruled) {
+            self.rule(index, ruled);
+        }
+        self.advance();
+        Ok(())
+    }
+
+    fn rule(&mut self, index: u32, ruled: Ruled) {
+        match ruled {
+            Ruled::Unknown { known } => {
+                let name = self.call(index).tool.clone();
+                let known: Vec<&str> = known.iter().map(String::as_str).collect();
+                self.invalid(index, wording::word(&Ending::UnknownTool { name: &name, known: &known }));
+            }
+            Ruled::Invalid(why) => self.invalid(index, wording::word(&Ending::InvalidArguments(&why))),
+            Ruled::Forbidden { code } => {
+                self.settle_worded(index, wording::word(&Ending::Forbidden { code: &code }));
+            }
+            Ruled::Verdict { arguments, tool, definition, ruling } => {
+                let call = self.call_mut(index);
+                call.effect = tool.effect;
+                call.direct = tool.return_direct;
+                call.definition = Some(definition);
+                if let Some(slot) = self.open.slots.get_mut(index as usize) {
+                    slot.arguments = Some(arguments);
+                    slot.tool = Some(tool);
+                }
+                self.bind(index);
+                self.apply(index, ruling);
+            }
+        }
+    }
+
+    fn invalid(&mut self, index: u32, worded: wording::Worded) {
+        let status = worded.status;
+        self.notice_of(index, &worded.code, format!("a call could not be taken: {}", status.as_str()));
+        self.settle_worded(index, worded);
+        if self.settings.on_invalid_call == OnInvalidCall::Stop && self.run.ending.is_none() {
+            self.run.ending = Some(RunEnding::Invalid { status });
+        }
+    }
+
+    fn apply(&mut self, index: u32, ruling: Ruling) {
+        match ruling.verdict {
+            Verdict::Allow => self.call_mut(index).state = CallState::Cleared { release: Release::Policy },
+            Verdict::Deny => {
+                self.settle_worded(index, wording::word(&Ending::PolicyDenied { reason: &ruling.reason }));
+            }
+            Verdict::Ask => match self.run.bypass.clone() {
+                Some(by) => self.call_mut(index).state = CallState::Cleared { release: Release::Bypass { by } },
+                None => self.ask(index, ruling.reason, None),
+            },
+        }
+    }
+
+    /// Opens a request for a call, unless the same call was declined too often already.
+    fn ask(&mut self, index: u32, reason: Reason, changed: Option<String>) {
+        let past = self.past(index).cloned();
+        if let Some(PastCall { declined, by: Some(by), at, .. }) = &past
+            && *declined >= ASKED_AGAIN_MAX
+        {
+            self.settle_worded(index, wording::word(&Ending::DeclinedBefore { by, at: *at }));
+            return;
+        }
+        let (Some(digest), Some(slot)) = (self.call(index).digest, self.open.slots.get(index as usize)) else {
+            self.gate_error(index, "the call has no digest");
+            return;
+        };
+        let (Some(arguments), Some(tool)) = (&slot.arguments, &slot.tool) else {
+            self.gate_error(index, "the call was not resolved");
+            return;
+        };
+        let mut shown = render(&self.run.agent, tool, arguments, Some(self.open.text.as_str()).filter(|t| !t.is_empty()));
+        if let Some(past) = past {
+            shown.warnings.push(repeated(&past, self.now));
+        }
+        let request = (self.fresh)();
+        let deadline = self.deadline();
+        let event = ApprovalRequest {
+            request_id: request,
+            call_id: self.run.call_id(index),
+            tool_call_id: slot.proposed.id.clone(),
+            tool_name: tool.name.clone(),
+            arguments: arguments.text().to_string(),
+            digest: digest.to_string(),
+            reason,
+            decisions: vec![
+                DecisionWord::Approve,
+                DecisionWord::ApproveWith,
+                DecisionWord::Decline,
+                DecisionWord::Feedback,
+            ],
+            grants: Vec::new(),
+            deadline,
+            on_timeout: OnTimeout::Deny,
+            approvers: None,
+            render: shown,
+            revision: self.call(index).revision,
+            changed,
+            replayed: false,
+        };
+        self.opened(index, request, InteractionKind::Approval, digest, deadline, EventBody::ApprovalRequest(event));
+    }
+
+    /// Opens the question what became of a call that may have run.
+    pub(super) fn ask_in_doubt(&mut self, index: u32, started_at: Timestamp) {
+        let attempt = self.call(index).attempts;
+        self.call_mut(index).digest_attempt = attempt + 1;
+        self.bind(index);
+        let (Some(digest), Some(slot)) = (self.call(index).digest, self.open.slots.get(index as usize)) else {
+            self.settle_worded(index, wording::word(&Ending::OutcomeUnknown));
+            return;
+        };
+        let (Some(arguments), Some(tool)) = (&slot.arguments, &slot.tool) else {
+            self.settle_worded(index, wording::word(&Ending::OutcomeUnknown));
+            return;
+        };
+        let request = (self.fresh)();
+        let deadline = self.deadline();
+        let event = InDoubtRequest {
+            request_id: request,
+            call_id: self.run.call_id(index),
+            tool_call_id: slot.proposed.id.clone(),
+            tool_name: tool.name.clone(),
+            arguments: arguments.text().to_string(),
+            digest: digest.to_string(),
+            attempt,
+            started_at,
+            late_result: None,
+            decisions: vec![DecisionWord::Ran, DecisionWord::Leave, DecisionWord::Approve],
+            deadline,
+            on_timeout: OnTimeout::Leave,
+            render: render(&self.run.agent, tool, arguments, None),
+            replayed: false,
+        };
+        self.opened(index, request, InteractionKind::InDoubt, digest, deadline, EventBody::InDoubtRequest(event));
+    }
+
+    fn opened(
+        &mut self,
+        index: u32,
+        request: RequestId,
+        kind: InteractionKind,
+        digest: CallDigest,
+        deadline: Option<Timestamp>,
+        event: EventBody,
+    ) {
+        let call = self.run.call_id(index);
+        self.call_mut(index).state = CallState::Waiting { request, kind };
+        self.changes.opened.push(Opened {
+            request,
+            call,
+            kind,
+            revision: self.call(index).revision,
+            digest,
+            deadline,
+            event: self.changes.events.len(),
+        });
+        self.event(event);
+        self.audit(AuditRecord {
+            kind: "request_opened".into(),
+            actor: None,
+            call: Some(call),
+            request: Some(request),
+            digest: Some(digest),
+            what: match kind {
+                InteractionKind::Approval => "approval".into(),
+                InteractionKind::Question => "question".into(),
+                InteractionKind::InDoubt => "in_doubt".into(),
+            },
+        });
+    }
+
+    fn deadline(&self) -> Option<Timestamp> {
+        let ms = i64::try_from(self.settings.approval_timeout_ms?).ok()?;
+        Timestamp::from_millisecond(self.now.as_millisecond().checked_add(ms)?).ok()
+    }
+
+    /// How things stand now, in the step that would start the call: nothing is taken from the time of the decision
+    /// but the decision itself.
+    pub(super) fn checked(&mut self, index: u32, check: Check) -> Result<(), Refused> {
+        let call = self.run.calls.get(index as usize).ok_or(Refused("there is no such call"))?;
+        let CallState::Cleared { release } = call.state.clone() else {
+            return Err(Refused("the call is not waiting for its check"));
+        };
+        if self.run.stage != Stage::Answering || self.run.ending.is_some() {
+            return Err(Refused("the run starts no more calls"));
+        }
+        match check {
+            Check::Unavailable { what } => {
+                self.notice_of(index, "tool_unavailable", format!("{what} is not loaded in this process; the call waits"));
+                self.effects.push(Effect::Release);
+                return Ok(());
+            }
+            Check::Forbidden { code } => self.settle_worded(index, wording::word(&Ending::Forbidden { code: &code })),
+            Check::Invalid(why) => self.settle_worded(index, wording::word(&Ending::InvalidArguments(&why))),
+            Check::Failed { what } => self.gate_error(index, &what),
+            Check::Now { tool, definition, ruling } => self.now(index, release, tool, definition, ruling),
+        }
+        if !matches!(self.call(index).state, CallState::Executing { .. }) {
+            self.advance();
+        }
+        Ok(())
+    }
+
+    fn now(
+        &mut self,
+        index: u32,
+        release: Release,
+        tool: Arc<ToolDefinition>,
+        definition: DefinitionDigest,
+        ruling: Ruling,
+    ) {
+        if ruling.verdict == Verdict::Deny {
+            self.settle_worded(index, wording::word(&Ending::PolicyDenied { reason: &ruling.reason }));
+        } else if self.call(index).definition != Some(definition) {
+            let what = self.what_changed(index, &tool);
+            self.rebind(index, tool, definition);
+            self.ask(index, ruling.reason, Some(what));
+        } else if ruling.verdict > release.covers() {
+            let what = format!("policy now asks ({}: {})", ruling.reason.policy, ruling.reason.rule);
+            self.rebind(index, tool, definition);
+            self.ask(index, ruling.reason, Some(what));
+        } else {
+            match self.permit(index) {
+                Some(permit) => self.claim(index, release, permit),
+                None => self.gate_error(index, "what would run is not what was decided on"),
+            }
+        }
+    }
+
+    /// The permit: the text at hand, under the digest that was decided on, or nothing.
+    fn permit(&self, index: u32) -> Option<Permit> {
+        let call = self.call(index);
+        let decided = call.digest?;
+        let slot = self.open.slots.get(index as usize)?;
+        let arguments = slot.arguments.as_ref()?;
+        if self.digest_of(index, arguments)? != decided {
+            return None;
+        }
+        let id = self.run.call_id(index);
+        Some(Permit {
+            call: id,
+            exec: exec_id(&self.run.tenant, id),
+            attempt: call.attempts + 1,
+            tool: call.tool.clone(),
+            arguments: Arc::clone(arguments.text()),
+            digest: decided.to_string(),
+        })
+    }
+
+    fn claim(&mut self, index: u32, release: Release, permit: Permit) {
+        let (id, attempt) = (permit.call, permit.attempt);
+        let Some(digest) = self.call(index).digest else { return };
+        let (request, actor, what) = match &release {
+            Release::Policy => (None, None, "released by policy".to_owned()),
+            Release::Decision { request, by } => (Some(*request), by.actor.clone(), "released by a decision".to_owned()),
+            Release::Bypass { by } => (None, Some(by.clone()), "released by bypass".to_owned()),
+        };
+        self.remember_start(index);
+        let since = self.now;
+        let call = self.call_mut(index);
+        call.attempts = attempt;
+        call.state = CallState::Executing { since, release };
+        self.changes.executions.push(Execution::Started { call: id, attempt, exec: permit.exec, digest, request });
+        let tool_call_id = self.provider_id(index);
+        self.event(EventBody::ToolStarted(ToolStarted { tool_call_id, call_id: id, attempt }));
+        self.audit(AuditRecord {
+            kind: "execution_started".into(),
+            actor,
+            call: Some(id),
+            request,
+            digest: Some(digest),
+            what,
+        });
+        self.effects.push(Effect::Execute(permit));
+    }
+
+    /// Binds a call to the digest of what stands in its slot.
+    pub(super) fn bind(&mut self, index: u32) {
+        let digest = self
+            .open
+            .slots
+            .get(index as usize)
+            .and_then(|slot| slot.arguments.as_ref())
+            .and_then(|arguments| self.digest_of(index, arguments));
+        self.call_mut(index).digest = digest;
+    }
+
+    /// The same call under a new revision: what was decided on before covers it no longer.
+    fn rebind(&mut self, index: u32, tool: Arc<ToolDefinition>, definition: DefinitionDigest) {
+        let call = self.call_mut(index);
+        call.revision += 1;
+        call.definition = Some(definition);
+        call.effect = tool.effect;
+        call.direct = tool.return_direct;
+        call.digest_attempt = call.attempts + 1;
+        if let Some(slot) = self.open.slots.get_mut(index as usize) {
+            slot.tool = Some(tool);
+        }
+        self.bind(index);
+    }
+
+    fn what_changed(&self, index: u32, now: &ToolDefinition) -> String {
+        let before = self.open.slots.get(index as usize).and_then(|slot| slot.tool.as_ref());
+        match before {
+            Some(before) => crate::tool::changes_between(before, now),
+            None => "the tool's definition".to_owned(),
+        }
+    }
+
+    fn digest_of(&self, index: u32, arguments: &Arguments) -> Option<CallDigest> {
+        let call = self.call(index);
+        Some(call_digest(&CallDigestInput {
+            tenant: &self.run.tenant,
+            call: self.run.call_id(index),
+            attempt: call.digest_attempt,
+            revision: call.revision,
+            tool: &call.tool,
+            definition: call.definition.as_ref()?,
+            arguments: arguments.text(),
+        }))
+    }
+
+    /// The digest of a call without its place: the same for every time it is proposed.
+    pub(super) fn fingerprint(&self, index: u32) -> Option<CallDigest> {
+        let call = self.call(index);
+        let arguments = self.open.slots.get(index as usize)?.arguments.as_ref()?;
+        let mut place = self.run.call_id(0);
+        place.round = 0;
+        Some(call_digest(&CallDigestInput {
+            tenant: &self.run.tenant,
+            call: place,
+            attempt: 0,
+            revision: 0,
+            tool: &call.tool,
+            definition: call.definition.as_ref()?,
+            arguments: arguments.text(),
+        }))
+    }
+
+    fn past(&self, index: u32) -> Option<&PastCall> {
+        if self.run.past.is_empty() {
+            return None;
+        }
+        let fingerprint = self.fingerprint(index)?;
+        self.run.past.iter().find(|past| past.fingerprint == fingerprint)
+    }
+
+    fn remember_start(&mut self, index: u32) {
+        // A call that policy allows is not asked about, so nobody would read that it ran before.
+        if matches!(self.call(index).state, CallState::Cleared { release: Release::Policy }) {
+            return;
+        }
+        let at = self.now;
+        if let Some(past) = self.remember(index) {
+            past.at = at;
+        }
+    }
+
+    /// The memory of this call, made if need be; the oldest gives way.
+    pub(super) fn remember(&mut self, index: u32) -> Option<&mut PastCall> {
+        let fingerprint = self.fingerprint(index)?;
+        let known = self.run.past.iter().position(|past| past.fingerprint == fingerprint);
+        let at = match known {
+            Some(at) => at,
+            None => {
+                if self.run.past.len() >= PAST_CALLS_MAX {
+                    // A declined call is kept longest: forgetting it would let it be asked again and again.
+                    let out = self.run.past.iter().position(|past| past.declined == 0).unwrap_or(0);
+                    self.run.past.remove(out);
+                }
+                self.run.past.push(PastCall { fingerprint, at: self.now, declined: 0, by: None });
+                self.run.past.len() - 1
+            }
+        };
+        self.run.past.get_mut(at)
+    }
+
+    pub(super) fn gate_error(&mut self, index: u32, what: &str) {
+        self.notice_of(index, "gate_error", what.to_owned());
+        self.settle_worded(index, wording::word(&Ending::GateError));
+    }
+
+    pub(super) fn call(&self, index: u32) -> &Call {
+        &self.run.calls[index as usize]
+    }
+
+    pub(super) fn call_mut(&mut self, index: u32) -> &mut Call {
+        &mut self.run.calls[index as usize]
+    }
+
+    pub(super) fn provider_id(&self, index: u32) -> String {
+        self.open.slots.get(index as usize).map(|slot| slot.proposed.id.clone()).unwrap_or_default()
+    }
+
+    pub(super) fn status_of(&self, index: u32) -> Option<Status> {
+        match self.call(index).state {
+            CallState::Settled { status, .. } => Some(status),
+            CallState::Proposed
+            | CallState::Waiting { .. }
+            | CallState::Cleared { .. }
+            | CallState::Executing { .. }
+            | CallState::Probing { .. } => None,
+        }
+    }
+}
+
+fn repeated(past: &PastCall, now: Timestamp) -> String {
+    let seconds = (now.as_millisecond() - past.at.as_millisecond()).max(0) / 1000;
+    match &past.by {
+        Some(by) if past.declined > 0 => {
+            format!("the same call was declined {} time(s) in this run, last by {by} {seconds} s ago", past.declined)
+        }
+        Some(_) | None => format!("the same call ran {seconds} s ago in this run"),
+    }
+}

@@ -1,0 +1,285 @@
+//! How a call is answered: once, in one place.
+
+use holdpoint_protocol::{EventBody, Executed, InteractionKind, Notice, Status, ToolProgress, ToolResult, ToolResults};
+
+use super::state::{CallState, Ending as RunEnding, Release};
+use super::step::Stepper;
+use super::{AuditRecord, Effect, Execution, Probed, Refused, Stage, ToolEnd};
+use crate::exec::exec_id;
+use crate::message::{Message, ResultContent, ToolMessage};
+use crate::tool::EffectClass;
+use crate::wording::{self, Ending, Worded};
+
+impl Stepper<'_> {
+    pub(super) fn finished(&mut self, index: u32, attempt: u32, end: ToolEnd) -> Result<(), Refused> {
+        let call = self.run.calls.get(index as usize).ok_or(Refused("there is no such call"))?;
+        let CallState::Executing { since, .. } = call.state else {
+            return Err(Refused("the call is not running"));
+        };
+        if attempt != call.attempts {
+            return Err(Refused("another attempt is running"));
+        }
+        match end {
+            ToolEnd::Output(content) => self.settle_output(index, content),
+            ToolEnd::Error { code, message, not_executed } => {
+                let executed = if not_executed { Executed::No } else { Executed::Yes };
+                let worded = wording::word(&Ending::ToolFailed { code: &code, message: &message, executed });
+                self.settle_worded(index, worded);
+            }
+            ToolEnd::Panicked => {
+                let executed = self.after_a_cut(index);
+                let ending = Ending::ToolFailed {
+                    code: "TOOL_PANICKED",
+                    message: "the tool broke down while it ran",
+                    executed,
+                };
+                self.settle_worded(index, wording::word(&ending));
+            }
+            ToolEnd::TimedOut => match (self.call(index).effect, &self.run.ending) {
+                (EffectClass::AtMostOnce, None) => self.ask_in_doubt(index, since),
+                (EffectClass::Verifiable, None) => self.probe(index),
+                (
+                    EffectClass::ReadOnly | EffectClass::Idempotent | EffectClass::AtMostOnce | EffectClass::Verifiable,
+                    _,
+                ) => {
+                    let executed = self.after_a_cut(index);
+                    self.settle_worded(index, wording::word(&Ending::TimedOut { executed }));
+                }
+            },
+            ToolEnd::Cancelled => self.settle_cut(index),
+        }
+        self.ledger(index, attempt);
+        self.advance();
+        Ok(())
+    }
+
+    fn ledger(&mut self, index: u32, attempt: u32) {
+        let (status, executed) = match self.call(index).state {
+            CallState::Settled { status, executed } => (status, executed),
+            CallState::Proposed
+            | CallState::Waiting { .. }
+            | CallState::Cleared { .. }
+            | CallState::Executing { .. }
+            | CallState::Probing { .. } => (Status::OutcomeUnknown, Executed::Unknown),
+        };
+        let call = self.run.call_id(index);
+        self.changes.executions.push(Execution::Ended { call, attempt, status, executed });
+    }
+
+    fn settle_output(&mut self, index: u32, content: ResultContent) {
+        match self.call(index).edited.clone() {
+            Some(arguments) => {
+                let ending = Ending::ExecutedWithChanges { arguments: &arguments, result: &content };
+                self.settle_worded(index, wording::word(&ending));
+            }
+            None => {
+                let content = wording::never_empty(content);
+                self.settle(index, Status::Succeeded, "OK", Executed::Yes, content, false);
+            }
+        }
+    }
+
+    /// What a cut-off execution may have done: nothing, if the tool only reads; else nobody knows.
+    fn after_a_cut(&self, index: u32) -> Executed {
+        match self.call(index).effect {
+            EffectClass::ReadOnly => Executed::No,
+            EffectClass::Idempotent | EffectClass::Verifiable | EffectClass::AtMostOnce => Executed::Unknown,
+        }
+    }
+
+    pub(super) fn settle_cut(&mut self, index: u32) {
+        match self.after_a_cut(index) {
+            Executed::No => self.settle_worded(index, wording::word(&Ending::Cancelled)),
+            Executed::Yes | Executed::Unknown => self.settle_worded(index, wording::word(&Ending::OutcomeUnknown)),
+        }
+    }
+
+    fn probe(&mut self, index: u32) {
+        let CallState::Executing { since, release } = self.call(index).state.clone() else { return };
+        self.call_mut(index).state = CallState::Probing { since, release };
+        let exec = exec_id(&self.run.tenant, self.run.call_id(index));
+        self.effects.push(Effect::Probe { index, exec });
+    }
+
+    pub(super) fn probed(&mut self, index: u32, probe: Probed) -> Result<(), Refused> {
+        let call = self.run.calls.get(index as usize).ok_or(Refused("there is no such call"))?;
+        let CallState::Probing { since, release } = call.state.clone() else {
+            return Err(Refused("the call is not being asked about"));
+        };
+        match probe {
+            Probed::Done(content) => self.settle_output(index, content),
+            Probed::NotDone if self.run.ending.is_none() => {
+                self.call_mut(index).state = CallState::Cleared { release };
+            }
+            Probed::NotDone => self.settle_worded(index, wording::word(&Ending::Cancelled)),
+            Probed::Unknown if self.run.ending.is_none() => self.ask_in_doubt(index, since),
+            Probed::Unknown => self.settle_worded(index, wording::word(&Ending::OutcomeUnknown)),
+        }
+        self.advance();
+        Ok(())
+    }
+
+    /// Another process took the run over. What was running is not running here: per effect class it is run again,
+    /// asked about, or put to a person.
+    pub(super) fn recovered(&mut self) -> Result<(), Refused> {
+        self.cause = "recovery";
+        match self.run.stage {
+            Stage::New => Err(Refused("it has not begun")),
+            Stage::Ruling => Err(Refused("a ruling is never stored")),
+            Stage::Finished(_) | Stage::Failed => Err(Refused("the run has ended")),
+            Stage::Asking => {
+                let round = self.run.round;
+                self.event(EventBody::RoundRestarted(holdpoint_protocol::Round { round }));
+                self.effects.push(Effect::CallModel { round });
+                Ok(())
+            }
+            Stage::Answering => {
+                for index in 0..self.run.calls.len() as u32 {
+                    self.recover_call(index);
+                }
+                self.advance();
+                Ok(())
+            }
+        }
+    }
+
+    fn recover_call(&mut self, index: u32) {
+        let (since, release) = match self.call(index).state.clone() {
+            CallState::Executing { since, release } | CallState::Probing { since, release } => (since, release),
+            CallState::Proposed
+            | CallState::Waiting { .. }
+            | CallState::Cleared { .. }
+            | CallState::Settled { .. } => return,
+        };
+        let attempt = self.call(index).attempts;
+        if self.run.ending.is_some() {
+            self.settle_cut(index);
+        } else {
+            match self.call(index).effect {
+                // One approve, one call: the class says that running it again is the same call.
+                EffectClass::ReadOnly | EffectClass::Idempotent => self.again(index, release),
+                EffectClass::Verifiable => {
+                    self.call_mut(index).state = CallState::Executing { since, release };
+                    self.probe(index);
+                    return;
+                }
+                EffectClass::AtMostOnce => self.ask_in_doubt(index, since),
+            }
+        }
+        self.ledger(index, attempt);
+    }
+
+    fn again(&mut self, index: u32, release: Release) {
+        self.call_mut(index).state = CallState::Cleared { release };
+    }
+
+    /// The grace of a cancel is over: what has not stopped is settled as cut off.
+    pub(super) fn grace_over(&mut self) -> Result<(), Refused> {
+        if !matches!(self.run.ending, Some(RunEnding::Cancel { .. } | RunEnding::Supersede { .. })) {
+            return Err(Refused("the run is not being cancelled"));
+        }
+        for index in 0..self.run.calls.len() as u32 {
+            if matches!(self.call(index).state, CallState::Executing { .. } | CallState::Probing { .. }) {
+                let attempt = self.call(index).attempts;
+                self.settle_cut(index);
+                self.ledger(index, attempt);
+            }
+        }
+        self.advance();
+        Ok(())
+    }
+
+    pub(super) fn progress(
+        &mut self,
+        index: u32,
+        message: Option<String>,
+        fraction: Option<f64>,
+    ) -> Result<(), Refused> {
+        let call = self.run.calls.get(index as usize).ok_or(Refused("there is no such call"))?;
+        if !matches!(call.state, CallState::Executing { .. }) {
+            return Err(Refused("the call is not running"));
+        }
+        let (tool_call_id, call_id) = (self.provider_id(index), self.run.call_id(index));
+        self.event(EventBody::ToolProgress(ToolProgress { tool_call_id, call_id, message, fraction }));
+        Ok(())
+    }
+
+    pub(super) fn settle_worded(&mut self, index: u32, worded: Worded) {
+        self.settle(index, worded.status, &worded.code, worded.executed, worded.content, worded.is_error);
+    }
+
+    /// Answers a call: state, message, event and audit record, together or not at all.
+    pub(super) fn settle(
+        &mut self,
+        index: u32,
+        status: Status,
+        code: &str,
+        executed: Executed,
+        content: ResultContent,
+        is_error: bool,
+    ) {
+        let call = self.run.call_id(index);
+        self.call_mut(index).state = CallState::Settled { status, executed };
+        let Some(slot) = self.open.slots.get_mut(index as usize) else { return };
+        let message = ToolMessage {
+            index,
+            id: slot.proposed.id.clone(),
+            name: slot.proposed.name.clone(),
+            status,
+            code: code.to_owned(),
+            executed,
+            content,
+            is_error,
+        };
+        slot.result = Some(message.clone());
+        self.event(EventBody::ToolResult(ToolResults { tool_results: vec![result_of(call, &message)] }));
+        self.changes.messages.push((self.run.round, index + 1, Message::Tool(message)));
+        let digest = self.call(index).digest;
+        self.audit(AuditRecord {
+            kind: "call_settled".into(),
+            actor: None,
+            call: Some(call),
+            request: None,
+            digest,
+            what: format!("{} executed={}", status.as_str(), executed.as_str()),
+        });
+    }
+
+    pub(super) fn notice_of(&mut self, index: u32, code: &str, message: String) {
+        let call_id = Some(self.run.call_id(index));
+        self.event(EventBody::Notice(Notice { code: code.into(), message, call_id }));
+    }
+
+    /// Closes what a call waits for, because the run ends.
+    pub(super) fn withdraw(&mut self, index: u32) {
+        let Some((request, kind)) = self.call(index).request() else { return };
+        let by = match &self.run.ending {
+            Some(RunEnding::Supersede { .. }) => super::ClosedBy::Superseded,
+            Some(RunEnding::Cancel { .. } | RunEnding::Stop | RunEnding::Invalid { .. }) | None => super::ClosedBy::Cancel,
+        };
+        self.close(index, request, by);
+        match (kind, by) {
+            (InteractionKind::InDoubt, _) => self.settle_worded(index, wording::word(&Ending::OutcomeUnknown)),
+            (InteractionKind::Approval | InteractionKind::Question, super::ClosedBy::Cancel) => {
+                self.settle_worded(index, wording::word(&Ending::Cancelled));
+            }
+            (InteractionKind::Approval | InteractionKind::Question, super::ClosedBy::Superseded) => {
+                self.settle_worded(index, wording::word(&Ending::Superseded));
+            }
+        }
+    }
+}
+
+/// A tool message as the stream shows it.
+pub fn result_of(call_id: holdpoint_protocol::CallId, message: &ToolMessage) -> ToolResult {
+    ToolResult {
+        id: message.id.clone(),
+        call_id,
+        name: message.name.clone(),
+        status: message.status,
+        code: message.code.clone(),
+        result: message.content.to_raw_json(),
+        executed: message.executed,
+        is_error: message.is_error,
+    }
+}

@@ -1,0 +1,40 @@
+//! What can go wrong with a store.
+
+/// What can go wrong with a store. Nothing was written, unless it says otherwise.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum Error {
+    /// The database cannot be reached, or gave up; the same call can succeed later.
+    #[error("the store cannot be reached: {0}")]
+    Unavailable(String),
+    /// There is no room left.
+    #[error("the store is full: {0}; free some space, nothing was lost and nothing ran")]
+    Full(String),
+    /// Another process has the file.
+    #[error("another process has {path} open; stop it first, or give this one another database")]
+    Locked {
+        /// The file.
+        path: String,
+    },
+    /// It was written by a newer version.
+    #[error("{what} was written by a newer version ({found}, this one knows up to {known}); it was left alone. Start the newer version instead")]
+    Newer {
+        /// What.
+        what: String,
+        /// Its version.
+        found: u32,
+        /// The newest version known here.
+        known: u32,
+    },
+    /// What is stored cannot be read.
+    #[error("what is stored cannot be read: {0}")]
+    Corrupt(String),
+    /// A cursor that this store did not make.
+    #[error("not a cursor of this list; start again without one")]
+    BadCursor,
+    /// Whether the transaction was committed is not known: read again before retrying.
+    #[error("it is not known whether the write was committed: {0}")]
+    CommitUnknown(String),
+}
+
+/// The result of a call of the store.
+pub type Result<T> = std::result::Result<T, Error>;

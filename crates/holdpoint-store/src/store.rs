@@ -1,0 +1,394 @@
+//! The trait, and what goes through it.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use holdpoint_core::decision::{CancelKind, Decision, Fact};
+use holdpoint_core::digest::{CallDigest, DefinitionDigest};
+use holdpoint_core::message::Message;
+use holdpoint_core::run::{AuditRecord, Closed, Execution, Opened, Run};
+use holdpoint_core::tool::ToolDefinition;
+use holdpoint_protocol::{
+    ActorId, By, ConversationId, DecisionView, DecisionWord, Event, InstanceId, Interaction, InteractionStatus, Page,
+    Pending, RawJson, RequestId, RunId, RunView, TenantId, Then, Timestamp,
+};
+
+use crate::{AuditRow, ChainCheck, InteractionFilter, PageRequest, Result, RunFilter, Stats};
+
+/// On whose behalf the store is asked: from authentication and nothing else. Rows of another tenant do not exist.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Context {
+    /// Whose data it is.
+    pub tenant: TenantId,
+    /// Who is behind the request.
+    pub actor: ActorId,
+}
+
+/// Where runs, requests, decisions, events and the audit chain are kept.
+///
+/// Every write is one transaction and durable when the call returns. Every implementation passes the same
+/// conformance suite.
+#[async_trait]
+pub trait Store: Send + Sync + 'static {
+    /// This process: the owner that its steps write as.
+    fn instance(&self) -> InstanceId;
+
+    /// The clock that decides.
+    async fn now(&self) -> Result<Timestamp>;
+
+    /// Stores a new run with its first step. The run is owned by this instance, at epoch 1.
+    async fn start(&self, cx: &Context, start: StartRun) -> Result<Started>;
+
+    /// Stores a step.
+    async fn commit(&self, cx: &Context, step: Step) -> Result<Committed>;
+
+    /// Reads a run without owning it.
+    async fn load(&self, cx: &Context, run: RunId) -> Result<Option<Loaded>>;
+
+    /// Becomes the owner of a run that has none, or whose owner is gone, at the next epoch. `None` when there is no such run, it
+    /// has ended, or another live instance owns it.
+    async fn take(&self, cx: &Context, run: RunId) -> Result<Option<Loaded>>;
+
+    /// Takes up to `limit` runs that have work and no live owner (after a crash, or released for later). Each is
+    /// owned by this instance when it is returned; `load` it.
+    async fn recover(&self, limit: usize) -> Result<Vec<Taken>>;
+
+    /// Decides a request: one compare-and-set, one commit. When the run has no owner, this instance takes it in the
+    /// same statement.
+    async fn decide(&self, cx: &Context, decide: Decide) -> Result<DecideReply>;
+
+    /// Closes open requests because the handler that should have decided them failed. Requests that are not open are passed over.
+    async fn fail_gate(&self, cx: &Context, requests: &[RequestId]) -> Result<Vec<Noted>>;
+
+    /// Notes that a run is to be cancelled or superseded. Twice is once.
+    async fn cancel(&self, cx: &Context, run: RunId, kind: CancelKind) -> Result<CancelReply>;
+
+    /// Expires up to `limit` open requests whose deadline has passed (all tenants); takes the runs without an owner.
+    async fn expire_due(&self, limit: usize) -> Result<Vec<Noted>>;
+
+    /// The earliest deadline of an open request, all tenants.
+    async fn next_deadline(&self) -> Result<Option<Timestamp>>;
+
+    /// The messages of the committed rounds of a conversation, in order, up to and including those of `run`.
+    async fn history(&self, cx: &Context, conversation: &ConversationId, run: RunId) -> Result<Vec<Arc<Message>>>;
+
+    /// Stored events of a run after a sequence number, in order: number and JSON. `None` when there is no such run.
+    async fn events(&self, cx: &Context, run: RunId, after: u64, limit: usize) -> Result<Option<Vec<(u64, Arc<str>)>>>;
+
+    /// One interaction.
+    async fn interaction(&self, cx: &Context, request: RequestId) -> Result<Option<Interaction>>;
+
+    /// A page of interactions, oldest first.
+    async fn interactions(
+        &self,
+        cx: &Context,
+        filter: &InteractionFilter,
+        page: &PageRequest,
+    ) -> Result<Page<Interaction>>;
+
+    /// One run.
+    async fn run(&self, cx: &Context, run: RunId) -> Result<Option<RunView>>;
+
+    /// A page of runs, newest first.
+    async fn runs(&self, cx: &Context, filter: &RunFilter, page: &PageRequest) -> Result<Page<RunView>>;
+
+    /// The run that a start with this idempotency key made.
+    async fn started_with(&self, cx: &Context, key: &IdempotencyKey) -> Result<KeyUse>;
+
+    /// Reserves or looks up an idempotency key of any other POST.
+    async fn remember(&self, cx: &Context, key: &IdempotencyKey) -> Result<KeyUse>;
+
+    /// Stores the answer that a key gets from now on.
+    async fn answer(&self, cx: &Context, key: &IdempotencyKey, answer: &StoredAnswer) -> Result<()>;
+
+    /// The audit chain of a run, from a place on.
+    async fn audit(&self, cx: &Context, run: RunId, after: u64, limit: usize) -> Result<Vec<AuditRow>>;
+
+    /// Checks the audit chain of a run against its head.
+    async fn verify(&self, cx: &Context, run: RunId) -> Result<Option<ChainCheck>>;
+
+    /// Figures.
+    async fn stats(&self) -> Result<Stats>;
+
+    /// Gives every run of this instance back and closes the store. Nothing can be written after it.
+    async fn close(&self) -> Result<()>;
+}
+
+/// What a step writes.
+#[derive(Debug, Clone, Default)]
+pub struct Writes {
+    /// Events with their sequence numbers, without a gap.
+    pub events: Vec<Arc<Event>>,
+    /// Messages by round and slot.
+    pub messages: Vec<(u32, u32, Arc<Message>)>,
+    /// Requests that open. `Opened::event` is the index in `events`.
+    pub opened: Vec<Opened>,
+    /// Requests that the run closes.
+    pub closed: Vec<Closed>,
+    /// Lines of the ledger.
+    pub executions: Vec<Execution>,
+    /// Records for the audit chain.
+    pub audit: Vec<AuditRecord>,
+    /// The highest round that entered the history in this step.
+    pub committed_round: Option<u32>,
+    /// The tools on offer, when they are new or have changed; stored once by digest.
+    pub tools: Option<ToolSet>,
+}
+
+/// The tools on offer in a round.
+#[derive(Debug, Clone)]
+pub struct ToolSet {
+    /// Over all definitions, in order.
+    pub digest: DefinitionDigest,
+    /// The definitions.
+    pub tools: Arc<[ToolDefinition]>,
+}
+
+/// A new run.
+#[derive(Debug, Clone)]
+pub struct StartRun {
+    /// Its control state after its first step.
+    pub run: Run,
+    /// What that step writes. Sequence numbers begin at 1.
+    pub writes: Writes,
+    /// What a second start with the same key gets.
+    pub key: Option<IdempotencyKey>,
+    /// How it is left.
+    pub next: Next,
+}
+
+/// What came of a start.
+#[derive(Debug, Clone)]
+pub enum Started {
+    /// It is stored.
+    Created {
+        /// When.
+        at: Timestamp,
+        /// Whether the conversation has earlier messages.
+        has_history: bool,
+    },
+    /// The key made this run before.
+    Existing {
+        /// The run.
+        run: RunId,
+    },
+    /// The key was used for another body.
+    KeyReused,
+    /// A run of the conversation is open.
+    Open {
+        /// The run.
+        run: RunId,
+        /// What it waits for.
+        pending: Vec<Pending>,
+    },
+    /// The conversation belongs to somebody else.
+    NotYours,
+    /// The tenant has too many pending interactions.
+    Full {
+        /// How many.
+        pending: u64,
+    },
+}
+
+/// A step of the run's owner.
+#[derive(Debug, Clone)]
+pub struct Step {
+    /// The run's control state after it.
+    pub run: Run,
+    /// The epoch it writes at.
+    pub epoch: u64,
+    /// The `next_seq` it was made from: the number of its first event.
+    pub expected_seq: u64,
+    /// What it writes.
+    pub writes: Writes,
+    /// How the run is left.
+    pub next: Next,
+}
+
+/// How a step leaves a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Next {
+    /// Owned by this instance.
+    Keep,
+    /// Without an owner, until a fact wakes it.
+    Suspend,
+    /// Without an owner; any instance may take it after this many milliseconds.
+    Later(u64),
+    /// Ended.
+    End,
+}
+
+/// What came of a step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Committed {
+    /// It is stored.
+    Done {
+        /// The number the next event gets.
+        next_seq: u64,
+    },
+    /// A fact came in between: nothing was written; load, apply it, step again.
+    Moved,
+    /// The run is owned at a higher epoch: nothing was written; let go of it.
+    Fenced,
+}
+
+/// A run as it is stored.
+#[derive(Debug, Clone)]
+pub struct Loaded {
+    /// The control state after the last step.
+    pub run: Run,
+    /// The epoch; after [`Store::take`] the one to write at.
+    pub epoch: u64,
+    /// The number the next event gets.
+    pub next_seq: u64,
+    /// The messages of the round in progress, by slot.
+    pub open: Vec<(u32, Arc<Message>)>,
+    /// What happened since the last step, in order.
+    pub facts: Vec<Fact>,
+    /// The tools on offer in the round in progress.
+    pub tools: Arc<[ToolDefinition]>,
+    /// When it was created.
+    pub created_at: Timestamp,
+}
+
+/// A run this instance has just become the owner of.
+#[derive(Debug, Clone)]
+pub struct Taken {
+    /// Whose it is: the context to act in.
+    pub cx: Context,
+    /// The run.
+    pub run: RunId,
+    /// Whether an earlier owner is gone, so that what it was doing is in doubt.
+    pub crashed: bool,
+}
+
+/// A decision to be taken.
+#[derive(Debug, Clone)]
+pub struct Decide {
+    /// The request.
+    pub request: RequestId,
+    /// The word.
+    pub word: DecisionWord,
+    /// Who, and how it came.
+    pub by: By,
+    /// The digest of what was shown; the stored one is meant when absent.
+    pub digest: Option<CallDigest>,
+    /// What the person wrote.
+    pub reason: Option<String>,
+    /// The edited arguments.
+    pub arguments: Option<String>,
+    /// The reported result, or the answers.
+    pub result: Option<RawJson>,
+    /// What follows for the run.
+    pub then: Then,
+}
+
+/// What came of a decision.
+#[derive(Debug, Clone)]
+pub enum DecideReply {
+    /// It is stored, and it is the one that counts.
+    Taken {
+        /// What was stored.
+        decision: Decision,
+        /// What was noted, to be published and acted on.
+        noted: Noted,
+    },
+    /// The same decision by the same actor was stored before.
+    Repeated {
+        /// What was stored then.
+        decision: Decision,
+    },
+    /// Another decision was stored before, or the request was closed otherwise.
+    Conflict {
+        /// How it stands.
+        status: InteractionStatus,
+        /// What closed it.
+        winner: Option<DecisionView>,
+    },
+    /// The digest is not the pending one.
+    Stale {
+        /// The pending one.
+        digest: CallDigest,
+    },
+    /// The deadline has passed.
+    Expired,
+    /// There is no such request for this tenant.
+    NotFound,
+}
+
+/// A fact that was stored, and who is to act on it.
+#[derive(Debug, Clone)]
+pub struct Noted {
+    /// Whose run it is: the context to act in (the run's own actor).
+    pub cx: Context,
+    /// The run.
+    pub run: RunId,
+    /// The event that was appended.
+    pub event: Arc<Event>,
+    /// Who carries the run on.
+    pub owner: Owner,
+}
+
+/// Who carries a run on after a fact.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Owner {
+    /// It had no owner: this instance took it with the fact.
+    Taken,
+    /// This instance already owns it: ring its driver.
+    Here,
+    /// Another instance owns it: ring that one.
+    Elsewhere(InstanceId),
+}
+
+/// What came of a cancel.
+#[derive(Debug, Clone)]
+pub enum CancelReply {
+    /// It is noted.
+    Noted {
+        /// The context to act in.
+        cx: Context,
+        /// Who carries the run on.
+        owner: Owner,
+    },
+    /// It was noted before.
+    Repeated,
+    /// The run has ended.
+    Ended,
+    /// There is no such run for this tenant.
+    NotFound,
+}
+
+/// A client's idempotency key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct IdempotencyKey {
+    /// What it is for: the route.
+    pub scope: String,
+    /// The key, at most 255 bytes.
+    pub key: String,
+    /// The digest of the body it came with.
+    pub body_digest: String,
+}
+
+/// What is known of a key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum KeyUse {
+    /// Nothing; it is reserved now (by [`Store::remember`]).
+    New,
+    /// The same body came before and is still being answered.
+    Pending,
+    /// It made this run.
+    Run(RunId),
+    /// It has this answer.
+    Answered(StoredAnswer),
+    /// It came with another body.
+    Reused,
+}
+
+/// A stored HTTP answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoredAnswer {
+    /// The status.
+    pub status: u16,
+    /// The body.
+    pub body: String,
+}

@@ -3,6 +3,11 @@
 //! Nothing here does I/O, reads a clock, draws randomness or spawns anything. Time and ids come in as
 //! arguments. So a run can be replayed, simulated and proven.
 
+pub mod arguments;
+pub mod digest;
 pub mod message;
 pub mod permit;
+pub mod policy;
 pub mod tool;
+
+mod walk;

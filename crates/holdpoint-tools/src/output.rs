@@ -12,6 +12,10 @@ const DONE: &str = "done";
 pub struct Json<T>(pub T);
 
 /// A value that can be the result of a tool.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be the result of a tool",
+    note = "a tool returns text, `Json(value)`, `ToolOutput` or nothing"
+)]
 pub trait IntoToolOutput {
     /// Turns it into the result; fails only where a value cannot be written as JSON.
     fn into_tool_output(self) -> Result<ToolOutput, ToolError>;
@@ -51,6 +55,11 @@ impl<T: Serialize> IntoToolOutput for Json<T> {
 }
 
 /// What the body of a tool may return: a result, or a `Result` of one whose error becomes a [`ToolError`].
+#[diagnostic::on_unimplemented(
+    message = "a tool cannot return `{Self}`",
+    note = "a tool returns text, `Json(value)`, `ToolOutput` or nothing, or a `Result` of one of them whose error \
+            is `Into<ToolError>`"
+)]
 pub trait IntoToolResult {
     /// Turns it into what [`Tool::call`](crate::Tool::call) returns.
     fn into_tool_result(self) -> Result<ToolOutput, ToolError>;

@@ -18,6 +18,10 @@ pub fn arguments_schema<T: JsonSchema>() -> serde_json::Value {
     if let Some(object) = schema.as_object_mut() {
         object.remove("title");
         object.remove("description");
+        // Some providers refuse an object schema that does not list its properties.
+        if object.get("type").is_some_and(|kind| kind == "object") {
+            object.entry("properties").or_insert_with(|| serde_json::json!({}));
+        }
     }
     schema
 }
@@ -78,6 +82,7 @@ mod tests {
         #[derive(Deserialize, JsonSchema)]
         #[serde(deny_unknown_fields)]
         struct Nothing {}
-        assert_eq!(arguments_schema::<Nothing>(), json!({"type": "object", "additionalProperties": false}));
+        let schema = arguments_schema::<Nothing>();
+        assert_eq!(schema, json!({"type": "object", "properties": {}, "additionalProperties": false}));
     }
 }

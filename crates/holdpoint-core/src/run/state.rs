@@ -26,6 +26,9 @@ pub struct Run {
     pub(crate) conversation: ConversationId,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) bypass: Option<ActorId>,
+    /// The model the run was started on, where the request named one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) model: Option<String>,
     /// One call without a model.
     #[serde(default, skip_serializing_if = "is_false")]
     pub(crate) single: bool,
@@ -273,6 +276,8 @@ pub struct Birth {
     pub agent: AgentName,
     /// The conversation.
     pub conversation: ConversationId,
+    /// The model, where the request named one.
+    pub model: Option<String>,
     /// Set when prompts are bypassed: who was allowed to.
     pub bypass: Option<ActorId>,
 }
@@ -287,6 +292,7 @@ impl Run {
             agent: birth.agent,
             conversation: birth.conversation,
             bypass: birth.bypass,
+            model: birth.model,
             single: false,
             stage: Stage::New,
             round: 0,
@@ -327,6 +333,10 @@ impl Run {
     /// The round in progress, from 1; 0 before the first.
     pub fn round(&self) -> u32 {
         self.round
+    }
+    /// The model the run was started on, where the request named one.
+    pub fn model(&self) -> Option<&str> {
+        self.model.as_deref()
     }
     /// Who may bypass prompts in it.
     pub fn bypass(&self) -> Option<&ActorId> {

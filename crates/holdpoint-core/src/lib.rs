@@ -8,6 +8,8 @@ pub mod digest;
 pub mod message;
 pub mod permit;
 pub mod policy;
+pub mod schema;
 pub mod tool;
+pub mod wording;
 
 mod walk;

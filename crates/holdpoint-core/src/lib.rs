@@ -5,9 +5,11 @@
 
 pub mod arguments;
 pub mod digest;
+pub mod display;
 pub mod message;
 pub mod permit;
 pub mod policy;
+pub mod render;
 pub mod schema;
 pub mod tool;
 pub mod wording;

@@ -19,7 +19,7 @@ use crate::permit::Permit;
 use crate::policy::{Ruling, Verdict};
 use crate::render::render;
 use crate::tool::ToolDefinition;
-use crate::wording::{self, Ending};
+use crate::wording::Ending;
 
 impl Stepper<'_> {
     /// Takes what is said of each proposed call, in order. All requests of the reply open here, in one step, before
@@ -49,11 +49,11 @@ impl Stepper<'_> {
             Ruled::Unknown { known } => {
                 let name = self.call(index).tool.clone();
                 let known: Vec<&str> = known.iter().map(String::as_str).collect();
-                self.invalid(index, wording::word(&Ending::UnknownTool { name: &name, known: &known }));
+                self.invalid(index, &Ending::UnknownTool { name: &name, known: &known });
             }
-            Ruled::Invalid(why) => self.invalid(index, wording::word(&Ending::InvalidArguments(&why))),
+            Ruled::Invalid(why) => self.invalid(index, &Ending::InvalidArguments(&why)),
             Ruled::Forbidden { code } => {
-                self.settle_worded(index, wording::word(&Ending::Forbidden { code: &code }));
+                self.settle_as(index, &Ending::Forbidden { code: &code });
             }
             Ruled::Failed { what } => self.gate_error(index, &what),
             Ruled::Verdict { arguments, tool, definition, ruling } => {
@@ -71,10 +71,10 @@ impl Stepper<'_> {
         }
     }
 
-    fn invalid(&mut self, index: u32, worded: wording::Worded) {
-        let status = worded.status;
-        self.notice_of(index, &worded.code, format!("a call could not be taken: {}", status.as_str()));
-        self.settle_worded(index, worded);
+    fn invalid(&mut self, index: u32, ending: &Ending<'_>) {
+        let status = ending.status();
+        self.notice_of(index, status.as_str(), format!("a call could not be taken: {}", status.as_str()));
+        self.settle_as(index, ending);
         if self.settings.on_invalid_call == OnInvalidCall::Stop && self.run.ending.is_none() {
             self.run.ending = Some(RunEnding::Invalid { status });
         }
@@ -84,7 +84,7 @@ impl Stepper<'_> {
         match ruling.verdict {
             Verdict::Allow => self.call_mut(index).state = CallState::Cleared { release: Release::Policy },
             Verdict::Deny => {
-                self.settle_worded(index, wording::word(&Ending::PolicyDenied { reason: &ruling.reason }));
+                self.settle_as(index, &Ending::PolicyDenied { reason: &ruling.reason });
             }
             Verdict::Ask => match self.run.bypass.clone() {
                 Some(by) => self.call_mut(index).state = CallState::Cleared { release: Release::Bypass { by } },
@@ -99,7 +99,7 @@ impl Stepper<'_> {
         if let Some(PastCall { declined, by: Some(by), at, .. }) = &past
             && *declined >= ASKED_AGAIN_MAX
         {
-            self.settle_worded(index, wording::word(&Ending::DeclinedBefore { by, at: *at }));
+            self.settle_as(index, &Ending::DeclinedBefore { by, at: *at });
             return;
         }
         let (Some(digest), Some(slot)) = (self.call(index).digest, self.open.slots.get(index as usize)) else {
@@ -148,11 +148,11 @@ impl Stepper<'_> {
         self.call_mut(index).digest_attempt = attempt + 1;
         self.bind(index);
         let (Some(digest), Some(slot)) = (self.call(index).digest, self.open.slots.get(index as usize)) else {
-            self.settle_worded(index, wording::word(&Ending::OutcomeUnknown));
+            self.settle_as(index, &Ending::OutcomeUnknown);
             return;
         };
         let (Some(arguments), Some(tool)) = (&slot.arguments, &slot.tool) else {
-            self.settle_worded(index, wording::word(&Ending::OutcomeUnknown));
+            self.settle_as(index, &Ending::OutcomeUnknown);
             return;
         };
         let request = (self.fresh)();
@@ -232,8 +232,8 @@ impl Stepper<'_> {
                 self.effects.push(Effect::Release);
                 return Ok(());
             }
-            Check::Forbidden { code } => self.settle_worded(index, wording::word(&Ending::Forbidden { code: &code })),
-            Check::Invalid(why) => self.settle_worded(index, wording::word(&Ending::InvalidArguments(&why))),
+            Check::Forbidden { code } => self.settle_as(index, &Ending::Forbidden { code: &code }),
+            Check::Invalid(why) => self.settle_as(index, &Ending::InvalidArguments(&why)),
             Check::Failed { what } => self.gate_error(index, &what),
             Check::Now { tool, definition, ruling } => self.now(index, release, tool, definition, ruling),
         }
@@ -252,7 +252,7 @@ impl Stepper<'_> {
         ruling: Ruling,
     ) {
         if ruling.verdict == Verdict::Deny {
-            self.settle_worded(index, wording::word(&Ending::PolicyDenied { reason: &ruling.reason }));
+            self.settle_as(index, &Ending::PolicyDenied { reason: &ruling.reason });
         } else if self.call(index).definition != Some(definition) {
             let what = self.what_changed(index, &tool);
             self.rebind(index, tool, definition);
@@ -421,7 +421,7 @@ impl Stepper<'_> {
 
     pub(super) fn gate_error(&mut self, index: u32, what: &str) {
         self.notice_of(index, "gate_error", what.to_owned());
-        self.settle_worded(index, wording::word(&Ending::GateError));
+        self.settle_as(index, &Ending::GateError);
     }
 
     pub(super) fn call(&self, index: u32) -> &Call {
@@ -452,7 +452,8 @@ fn repeated(past: &PastCall, now: Timestamp) -> String {
     let seconds = (now.as_millisecond() - past.at.as_millisecond()).max(0) / 1000;
     match &past.by {
         Some(by) if past.declined > 0 => {
-            format!("the same call was declined {} time(s) in this run, last by {by} {seconds} s ago", past.declined)
+            let who = by.actor.as_ref().map_or("nobody", |actor| actor.as_str());
+            format!("the same call was declined {} time(s) in this run, last by {who} {seconds} s ago", past.declined)
         }
         Some(_) | None => format!("the same call ran {seconds} s ago in this run"),
     }

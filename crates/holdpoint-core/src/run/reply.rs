@@ -7,7 +7,7 @@ use super::step::Stepper;
 use super::{Effect, OpenRound, Refused, Replied, ReplyEnd, Stage};
 use crate::message::{AssistantItem, AssistantMessage, Message};
 use crate::tool::EffectClass;
-use crate::wording::{self, Ending};
+use crate::wording::{Ending, note_on_broken_reply};
 
 /// Replies in a row that may end badly before the run ends with an error.
 const BROKEN_REPLIES_MAX: u8 = 2;
@@ -68,7 +68,9 @@ impl Stepper<'_> {
         self.text_event(&message);
         let round = self.run.round;
         self.changes.messages.push((round, 0, Message::Assistant(message)));
-        self.changes.messages.push((round, 1, Message::Note(wording::broken_reply(status, why))));
+        if let Some(note) = note_on_broken_reply(status) {
+            self.changes.messages.push((round, 1, Message::Note(note.to_owned())));
+        }
         self.event(EventBody::RoundCommitted(Round { round }));
         self.run.broken_in_a_row += 1;
         if self.run.broken_in_a_row >= BROKEN_REPLIES_MAX {
@@ -123,10 +125,10 @@ impl Stepper<'_> {
             let at = index as u32;
             if let Some(over) = &self.run.over {
                 let what = over.what.clone();
-                self.settle_worded(at, wording::word(&Ending::Limit { what: &what }));
+                self.settle_as(at, &Ending::Limit { what: &what });
             } else if index >= per_reply {
                 let what = format!("{per_reply} calls in one reply");
-                self.settle_worded(at, wording::word(&Ending::Limit { what: &what }));
+                self.settle_as(at, &Ending::Limit { what: &what });
             } else {
                 let name = &self.run.calls[index].tool;
                 let of_tool = self.run.spent.per_tool.get(name).copied().unwrap_or(0);
@@ -139,7 +141,7 @@ impl Stepper<'_> {
                 };
                 match over {
                     Some(what) => {
-                        self.settle_worded(at, wording::word(&Ending::Limit { what: &what }));
+                        self.settle_as(at, &Ending::Limit { what: &what });
                         self.run.over = Some(Over { what, last_round: false });
                     }
                     None => {

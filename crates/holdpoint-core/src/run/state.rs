@@ -123,7 +123,7 @@ pub(crate) struct PastCall {
     #[serde(default, skip_serializing_if = "is_zero")]
     pub(crate) declined: u8,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) by: Option<ActorId>,
+    pub(crate) by: Option<By>,
 }
 
 /// The control state of one call.

@@ -10,7 +10,7 @@ use holdpoint_protocol::{
 
 use super::state::{Call, CallState, Ending as RunEnding, PastCall, Release};
 use super::step::Stepper;
-use super::{AuditRecord, Check, Effect, Execution, OnInvalidCall, Opened, Refused, Ruled, Stage};
+use super::{AuditRecord, Check, Effect, LedgerLine, OnInvalidCall, Opened, Refused, Ruled, Stage};
 use crate::arguments::Arguments;
 use crate::digest::{CallDigest, CallDigestInput, DefinitionDigest};
 use crate::exec::exec_id;
@@ -302,7 +302,7 @@ impl Stepper<'_> {
         let call = self.call_mut(index);
         call.attempts = attempt;
         call.state = CallState::Executing { since, release };
-        self.changes.executions.push(Execution::Started { call: id, attempt, exec: permit.exec, digest, request });
+        self.changes.executions.push(LedgerLine::Started { call: id, attempt, exec: permit.exec, digest, request });
         let tool_call_id = self.provider_id(index);
         self.event(EventBody::ToolStarted(ToolStarted { tool_call_id, call_id: id, attempt }));
         self.audit(AuditRecord {

@@ -4,7 +4,7 @@ use holdpoint_protocol::{EventBody, Executed, InteractionKind, Notice, Status, T
 
 use super::state::{CallState, Ending as RunEnding, Release};
 use super::step::Stepper;
-use super::{AuditRecord, Effect, Execution, Probed, Refused, Stage, ToolEnd};
+use super::{AuditRecord, Effect, LedgerLine, Probed, Refused, Stage, ToolEnd};
 use crate::exec::exec_id;
 use crate::message::{Message, ResultContent, ToolMessage};
 use crate::tool::EffectClass;
@@ -66,7 +66,7 @@ impl Stepper<'_> {
             | CallState::Probing { .. } => (Status::OutcomeUnknown, Executed::Unknown),
         };
         let call = self.run.call_id(index);
-        self.changes.executions.push(Execution::Ended { call, attempt, status, executed });
+        self.changes.executions.push(LedgerLine::Ended { call, attempt, status, executed });
     }
 
     fn settle_output(&mut self, index: u32, content: ResultContent) {

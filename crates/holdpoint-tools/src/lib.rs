@@ -4,6 +4,8 @@
 //! `async fn` under the `#[tool]` attribute. Whatever it is, its body is reached through an [`Invocation`], an
 //! invocation through a permit, and a permit through the gate alone.
 
+#[cfg(all(unix, feature = "builtin"))]
+pub mod builtin;
 mod closure;
 mod output;
 #[doc(hidden)]

@@ -16,3 +16,5 @@ pub mod run;
 pub mod schema;
 pub mod tool;
 pub mod wording;
+
+mod walk;

@@ -7,6 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use holdpoint_core::message::{AssistantMessage, Message};
 use holdpoint_core::tool::ToolDefinition;
+use holdpoint_protocol::Status;
 use tokio_util::sync::CancellationToken;
 
 /// A model: messages and tools in, one reply out.
@@ -83,6 +84,17 @@ pub enum ReplyEnd {
     Interrupted(String),
 }
 
+impl ReplyEnd {
+    /// What [`AssistantMessage::incomplete`] holds for a reply that ended so.
+    pub fn status(&self) -> Option<Status> {
+        match self {
+            Self::Complete => None,
+            Self::Length | Self::Filtered => Some(Status::MalformedStream),
+            Self::Interrupted(_) => Some(Status::StreamInterrupted),
+        }
+    }
+}
+
 /// What a reply cost.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Usage {
@@ -103,6 +115,29 @@ pub struct ModelError {
     pub retryable: bool,
     /// How long the provider asked us to wait.
     pub retry_after: Option<Duration>,
+}
+
+impl ModelError {
+    /// Every code there is.
+    pub const CODES: [&'static str; 7] = [
+        "provider_error",
+        "rate_limited",
+        "unauthorized",
+        "timeout",
+        "bad_request",
+        "overloaded",
+        "cancelled",
+    ];
+
+    /// The run was cancelled while the model was asked.
+    pub fn cancelled() -> Self {
+        Self {
+            code: "cancelled",
+            message: "the run was cancelled".into(),
+            retryable: false,
+            retry_after: None,
+        }
+    }
 }
 
 impl fmt::Display for ModelError {

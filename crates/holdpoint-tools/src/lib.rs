@@ -1,5 +1,22 @@
 //! Tools: the trait they stand behind, and those that come with Holdpoint.
+//!
+//! A tool is anything that is a [`Tool`]: a type that implements the trait, a closure ([`FnTool`]), or an
+//! `async fn` under the `#[tool]` attribute. Whatever it is, its body is reached through an [`Invocation`], an
+//! invocation through a permit, and a permit through the gate alone.
 
+mod closure;
+mod output;
+#[doc(hidden)]
+pub mod private;
+#[cfg(feature = "schemars")]
+mod schema;
 mod tool;
 
+pub use closure::FnTool;
+pub use output::{IntoToolOutput, IntoToolResult, Json};
+#[cfg(feature = "schemars")]
+pub use schema::arguments_schema;
 pub use tool::*;
+
+#[doc(hidden)]
+pub use private as __private;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use holdpoint_core::message::ResultContent;
 use holdpoint_core::permit::Permit;
-use holdpoint_core::tool::ToolDefinition;
+pub use holdpoint_core::tool::{EffectClass, ToolDefinition};
 use holdpoint_protocol::{ActorId, AgentName, CallId, ConversationId, ExecId, RawJson, RunId, TenantId};
 use tokio_util::sync::CancellationToken;
 
@@ -25,6 +25,22 @@ pub trait Tool: Send + Sync + 'static {
     async fn probe(&self, exec: ExecId, context: &ToolContext) -> Probe {
         let _ = (exec, context);
         Probe::Unknown
+    }
+}
+
+// So that one list can hold tools of every kind, and a tool already shared can be handed on.
+#[async_trait]
+impl<T: Tool + ?Sized> Tool for Arc<T> {
+    fn definition(&self) -> &ToolDefinition {
+        (**self).definition()
+    }
+
+    async fn call(&self, invocation: Invocation) -> Result<ToolOutput, ToolError> {
+        (**self).call(invocation).await
+    }
+
+    async fn probe(&self, exec: ExecId, context: &ToolContext) -> Probe {
+        (**self).probe(exec, context).await
     }
 }
 
@@ -227,3 +243,15 @@ impl fmt::Display for ToolError {
 }
 
 impl std::error::Error for ToolError {}
+
+impl From<String> for ToolError {
+    fn from(message: String) -> Self {
+        Self::new("FAILED", message)
+    }
+}
+
+impl From<&str> for ToolError {
+    fn from(message: &str) -> Self {
+        Self::new("FAILED", message)
+    }
+}

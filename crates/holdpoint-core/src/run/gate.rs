@@ -12,7 +12,7 @@ use super::state::{Call, CallState, Ending as RunEnding, PastCall, Release};
 use super::step::Stepper;
 use super::{AuditRecord, Check, Effect, Execution, OnInvalidCall, Opened, Refused, Ruled, Stage};
 use crate::arguments::Arguments;
-use crate::digest::{CallDigest, CallDigestInput, DefinitionDigest, call_digest};
+use crate::digest::{CallDigest, CallDigestInput, DefinitionDigest};
 use crate::exec::exec_id;
 use crate::limits::{ASKED_AGAIN_MAX, PAST_CALLS_MAX};
 use crate::permit::Permit;
@@ -55,6 +55,7 @@ impl Stepper<'_> {
             Ruled::Forbidden { code } => {
                 self.settle_worded(index, wording::word(&Ending::Forbidden { code: &code }));
             }
+            Ruled::Failed { what } => self.gate_error(index, &what),
             Ruled::Verdict { arguments, tool, definition, ruling } => {
                 let call = self.call_mut(index);
                 call.effect = tool.effect;
@@ -350,7 +351,7 @@ impl Stepper<'_> {
 
     fn digest_of(&self, index: u32, arguments: &Arguments) -> Option<CallDigest> {
         let call = self.call(index);
-        Some(call_digest(&CallDigestInput {
+        Some(CallDigestInput {
             tenant: &self.run.tenant,
             call: self.run.call_id(index),
             attempt: call.digest_attempt,
@@ -358,7 +359,8 @@ impl Stepper<'_> {
             tool: &call.tool,
             definition: call.definition.as_ref()?,
             arguments: arguments.text(),
-        }))
+        }
+        .digest())
     }
 
     /// The digest of a call without its place: the same for every time it is proposed.
@@ -367,7 +369,7 @@ impl Stepper<'_> {
         let arguments = self.open.slots.get(index as usize)?.arguments.as_ref()?;
         let mut place = self.run.call_id(0);
         place.round = 0;
-        Some(call_digest(&CallDigestInput {
+        Some(CallDigestInput {
             tenant: &self.run.tenant,
             call: place,
             attempt: 0,
@@ -375,7 +377,8 @@ impl Stepper<'_> {
             tool: &call.tool,
             definition: call.definition.as_ref()?,
             arguments: arguments.text(),
-        }))
+        }
+        .digest())
     }
 
     fn past(&self, index: u32) -> Option<&PastCall> {

@@ -129,6 +129,11 @@ pub enum Ruled {
         /// The stable reason code.
         code: String,
     },
+    /// The permission check itself failed.
+    Failed {
+        /// What went wrong.
+        what: String,
+    },
     /// Policy has spoken.
     Verdict {
         /// The arguments.

@@ -115,7 +115,7 @@ impl InvalidArguments {
         }
     }
 
-    fn not_an_object(value: &Value) -> Self {
+    pub(crate) fn not_an_object(value: &Value) -> Self {
         let found = match value {
             Value::Null => "null",
             Value::Bool(_) => "a boolean",

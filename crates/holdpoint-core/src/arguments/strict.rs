@@ -135,7 +135,7 @@ impl<'de> Visitor<'de> for Strict<'_> {
         let mut entries = Map::new();
         while let Some(key) = access.next_key::<String>()? {
             if entries.contains_key(&key) {
-                let message = format!("the key {} stands there twice", quote(&key));
+                let message = format!("the key {} appears twice", quote(&key));
                 return self.at(|| key, Err(self.refuse(InvalidKind::DuplicateKey, message)));
             }
             let value = self.at(|| key.clone(), access.next_value_seed(inner))?;

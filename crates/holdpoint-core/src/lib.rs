@@ -11,11 +11,8 @@ pub mod limits;
 pub mod message;
 pub mod permit;
 pub mod policy;
-<<<<<<< HEAD
 pub mod render;
 pub mod run;
-=======
->>>>>>> main
 pub mod schema;
 pub mod tool;
 pub mod wording;

@@ -28,6 +28,10 @@ pub enum Error {
     /// What is stored cannot be read.
     #[error("what is stored cannot be read: {0}")]
     Corrupt(String),
+    /// What was to be written contradicts what is stored, or itself: a second claim on one attempt, a claim without its
+    /// decision, an event out of place. The caller is at fault; nothing was written.
+    #[error("refused, because it contradicts what is stored: {0}")]
+    Inconsistent(String),
     /// A cursor that this store did not make.
     #[error("not a cursor of this list; start again without one")]
     BadCursor,

@@ -6,10 +6,24 @@
 //! record; it never touches the control state. The next step applies all facts since the last one and commits only if
 //! none came in between.
 
+mod chain;
+mod clock;
+mod cursor;
 mod error;
+mod facts;
+mod failpoint;
+mod keys;
+mod memory;
+mod places;
 mod store;
 mod view;
+mod views;
+mod writes;
 
+pub use clock::{Clock, ManualClock, SystemClock};
 pub use error::*;
+pub use failpoint::failpoint;
+pub use keys::KEY_RESERVED_MS;
+pub use memory::MemoryStore;
 pub use store::*;
 pub use view::*;

@@ -344,12 +344,7 @@ pub enum Owner {
 #[derive(Debug, Clone)]
 pub enum CancelReply {
     /// It is noted.
-    Noted {
-        /// The context to act in.
-        cx: Context,
-        /// Who carries the run on.
-        owner: Owner,
-    },
+    Noted(Noted),
     /// It was noted before.
     Repeated,
     /// The run has ended.

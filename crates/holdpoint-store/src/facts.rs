@@ -1,0 +1,305 @@
+//! What all stores do alike: judge a decision, and write down a fact.
+
+use holdpoint_core::decision::{CancelKind, Decision, Fact};
+use holdpoint_core::digest::CallDigest;
+use holdpoint_core::run::{AuditRecord, ClosedBy};
+use holdpoint_protocol::{
+    ActorId, By, CallId, DecisionEvent, DecisionView, DecisionWord, Event, EventBody, InteractionKind,
+    InteractionStatus, Notice, RequestId, RunId, Timestamp, Via,
+};
+use sha2::{Digest, Sha256};
+
+use crate::cursor::hex;
+use crate::{Decide, DecideReply};
+
+/// A request as every store keeps it.
+#[derive(Debug, Clone)]
+pub(crate) struct Request {
+    pub(crate) id: RequestId,
+    pub(crate) call: CallId,
+    pub(crate) kind: InteractionKind,
+    pub(crate) digest: CallDigest,
+    pub(crate) deadline: Option<Timestamp>,
+    /// The number of the event that announced it.
+    pub(crate) seq: u64,
+    pub(crate) opened_at: Timestamp,
+    pub(crate) status: InteractionStatus,
+    /// What closed it. Absent while it is open.
+    pub(crate) closure: Option<Closure>,
+}
+
+/// What closed a request.
+#[derive(Debug, Clone)]
+pub(crate) enum Closure {
+    /// A decision.
+    Decided(Box<Decision>),
+    /// Anything else.
+    Otherwise(DecisionView),
+}
+
+impl Closure {
+    pub(crate) fn view(&self) -> DecisionView {
+        match self {
+            Self::Decided(decision) => DecisionView {
+                decision: decision.word.as_str().to_owned(),
+                by: decision.by.clone(),
+                reason: decision.reason.clone(),
+                at: decision.at,
+            },
+            Self::Otherwise(view) => view.clone(),
+        }
+    }
+}
+
+impl Request {
+    pub(crate) fn run(&self) -> RunId {
+        self.call.run
+    }
+
+    pub(crate) fn is_open(&self) -> bool {
+        self.status == InteractionStatus::Pending
+    }
+
+    fn is_late(&self, now: Timestamp) -> bool {
+        self.deadline.is_some_and(|deadline| deadline <= now)
+    }
+}
+
+/// What is to become of a decision.
+#[derive(Debug)]
+pub(crate) enum Judgement {
+    /// It counts: it is to be stored.
+    Take(Box<Decision>),
+    /// It does not. Where somebody should later see that it was tried, there is a record of it.
+    Refuse(DecideReply, Option<AuditRecord>),
+}
+
+/// Judges a decision on a request of the same tenant. What it says holds only in the transaction that read the request.
+pub(crate) fn judge(request: &Request, decide: &Decide, now: Timestamp) -> Judgement {
+    let fits = decide.digest.is_none_or(|digest| digest == request.digest);
+    let late = || {
+        let record = tried("late_decision", request, decide);
+        Judgement::Refuse(DecideReply::Expired, Some(record))
+    };
+    let conflict = || {
+        let winner = request.closure.as_ref().map(Closure::view);
+        Judgement::Refuse(DecideReply::Conflict { status: request.status, winner }, None)
+    };
+    match (request.status, &request.closure) {
+        (InteractionStatus::Pending, _) if request.is_late(now) => late(),
+        (InteractionStatus::Pending, _) if !fits => {
+            let record = tried("stale_decision", request, decide);
+            Judgement::Refuse(DecideReply::Stale { digest: request.digest }, Some(record))
+        }
+        (InteractionStatus::Pending, _) => Judgement::Take(Box::new(decision(request, decide, now))),
+        (InteractionStatus::Expired, _) => late(),
+        (InteractionStatus::Decided, Some(Closure::Decided(stored))) if fits && is_same(stored, decide) => {
+            Judgement::Refuse(DecideReply::Repeated { decision: (**stored).clone() }, None)
+        }
+        (
+            InteractionStatus::Decided | InteractionStatus::Cancelled | InteractionStatus::Superseded,
+            Some(Closure::Decided(_) | Closure::Otherwise(_)) | None,
+        ) => conflict(),
+    }
+}
+
+fn decision(request: &Request, decide: &Decide, now: Timestamp) -> Decision {
+    Decision {
+        word: decide.word,
+        by: decide.by.clone(),
+        digest: request.digest,
+        reason: decide.reason.clone(),
+        arguments: decide.arguments.clone(),
+        result: decide.result.clone(),
+        then: decide.then,
+        at: now,
+    }
+}
+
+/// The same decision again: word, arguments, answers, actor (SEMANTICS 18).
+fn is_same(stored: &Decision, decide: &Decide) -> bool {
+    stored.word == decide.word
+        && stored.arguments == decide.arguments
+        && stored.result.as_deref().map(|raw| raw.get()) == decide.result.as_deref().map(|raw| raw.get())
+        && stored.by.actor == decide.by.actor
+}
+
+/// The record of a decision that did not count.
+fn tried(kind: &str, request: &Request, decide: &Decide) -> AuditRecord {
+    AuditRecord {
+        kind: kind.to_owned(),
+        actor: decide.by.actor.clone(),
+        call: Some(request.call),
+        request: Some(request.id),
+        digest: Some(decide.digest.unwrap_or(request.digest)),
+        what: what_of(decide.word, decide.by.via, decide.arguments.as_deref()),
+    }
+}
+
+fn what_of(word: DecisionWord, via: Via, arguments: Option<&str>) -> String {
+    let mut what = format!("{} via={}", word.as_str(), via_word(via));
+    if let Some(arguments) = arguments {
+        // The chain proves which text was approved without holding it.
+        what.push_str(" arguments=sha256:");
+        what.push_str(&hex(&Sha256::digest(arguments.as_bytes())));
+    }
+    what
+}
+
+fn via_word(via: Via) -> &'static str {
+    match via {
+        Via::Human => "human",
+        Via::Handler => "handler",
+        Via::Grant => "grant",
+        Via::Preset => "preset",
+        Via::Bypass => "bypass",
+        Via::Timeout => "timeout",
+        Via::Cancel => "cancel",
+        Via::Superseded => "superseded",
+        Via::GateError => "gate_error",
+    }
+}
+
+/// How a fact closes a request.
+#[derive(Debug)]
+pub(crate) enum Closing {
+    Decided(Box<Decision>),
+    Expired,
+    GateError,
+}
+
+/// A fact, ready to be stored: what the request becomes, what the log and the chain say, what the run is told.
+#[derive(Debug)]
+pub(crate) struct Written {
+    pub(crate) status: InteractionStatus,
+    pub(crate) closure: Closure,
+    pub(crate) event: EventBody,
+    pub(crate) audit: AuditRecord,
+    pub(crate) fact: Fact,
+}
+
+/// Writes down how a request is closed.
+pub(crate) fn close(request: &Request, closing: Closing, now: Timestamp) -> Written {
+    let otherwise = |word: &str, via: Via| DecisionView {
+        decision: word.to_owned(),
+        by: By { actor: None, via },
+        reason: None,
+        at: now,
+    };
+    let (status, closure, fact) = match closing {
+        Closing::Decided(decision) => (
+            InteractionStatus::Decided,
+            Closure::Decided(decision.clone()),
+            Fact::Decided { request: request.id, decision },
+        ),
+        Closing::Expired => (
+            InteractionStatus::Expired,
+            Closure::Otherwise(otherwise("expired", Via::Timeout)),
+            Fact::Expired { request: request.id },
+        ),
+        Closing::GateError => (
+            InteractionStatus::Cancelled,
+            Closure::Otherwise(otherwise("gate_error", Via::GateError)),
+            Fact::GateError { request: request.id },
+        ),
+    };
+    let view = closure.view();
+    let (kind, arguments, what) = match &closure {
+        Closure::Decided(decision) => {
+            let arguments = decision.arguments.clone();
+            let what = what_of(decision.word, decision.by.via, arguments.as_deref());
+            ("decision", arguments, what)
+        }
+        Closure::Otherwise(view) => ("request_closed", None, view.decision.clone()),
+    };
+    let audit = AuditRecord {
+        kind: kind.to_owned(),
+        actor: view.by.actor.clone(),
+        call: Some(request.call),
+        request: Some(request.id),
+        digest: Some(request.digest),
+        what,
+    };
+    let event = EventBody::Decision(DecisionEvent {
+        request_id: request.id,
+        call_id: request.call,
+        decision: view.decision,
+        by: view.by,
+        reason: view.reason,
+        arguments,
+        at: now,
+    });
+    Written { status, closure, event, audit, fact }
+}
+
+/// Writes down that a run is to be ended from outside. The event tells watchers, and - by its number - the run's owner.
+pub(crate) fn cancel(by: &ActorId, kind: CancelKind) -> (EventBody, AuditRecord, Fact) {
+    let (word, said) = match kind {
+        CancelKind::Cancel => ("cancel", format!("{by} asked for this run to be cancelled")),
+        CancelKind::Supersede => ("supersede", format!("a newer message of {by} takes the place of this run")),
+    };
+    let event = EventBody::Notice(Notice { code: "cancel_requested".into(), message: said, call_id: None });
+    let audit = AuditRecord {
+        kind: "cancel_requested".into(),
+        actor: Some(by.clone()),
+        call: None,
+        request: None,
+        digest: None,
+        what: word.into(),
+    };
+    (event, audit, Fact::Cancelled { by: by.clone(), kind })
+}
+
+/// Whether a cancel adds something to what was noted before: a cancel outranks a supersede, nothing else does.
+pub(crate) fn outranks(noted: Option<CancelKind>, kind: CancelKind) -> bool {
+    match (noted, kind) {
+        (None, _) | (Some(CancelKind::Supersede), CancelKind::Cancel) => true,
+        (Some(CancelKind::Cancel), _) | (Some(CancelKind::Supersede), CancelKind::Supersede) => false,
+    }
+}
+
+/// Writes down that a run is set aside.
+pub(crate) fn quarantine(claims: u32) -> (EventBody, AuditRecord) {
+    let message = format!("{claims} processes ended while they carried this run on; it is set aside for an operator");
+    let event = EventBody::Notice(Notice { code: "quarantined".into(), message, call_id: None });
+    let what = format!("after {claims} claims without progress");
+    let audit =
+        AuditRecord { kind: "quarantined".into(), actor: None, call: None, request: None, digest: None, what };
+    (event, audit)
+}
+
+/// How a request stands that the run itself closed, and what is shown of it: what the event of the same step says.
+pub(crate) fn closed_by_run(
+    request: RequestId,
+    why: ClosedBy,
+    events: &[std::sync::Arc<Event>],
+    now: Timestamp,
+) -> (InteractionStatus, Closure) {
+    let (status, word, via) = match why {
+        ClosedBy::Cancel => (InteractionStatus::Cancelled, "cancelled", Via::Cancel),
+        ClosedBy::Superseded => (InteractionStatus::Superseded, "superseded", Via::Superseded),
+    };
+    let actor = events.iter().find_map(|event| {
+        let EventBody::Decision(said) = &event.body else { return None };
+        if said.request_id == request { said.by.actor.clone() } else { None }
+    });
+    let view = DecisionView { decision: word.to_owned(), by: By { actor, via }, reason: None, at: now };
+    (status, Closure::Otherwise(view))
+}
+
+/// Whether a decision on a request releases exactly this digest. The run machine made sure of it before; it is looked
+/// at again where the claim is written, because that row is what lets the call run.
+pub(crate) fn releases(request: &Request, call: CallId, digest: &CallDigest) -> bool {
+    let Some(Closure::Decided(decision)) = &request.closure else { return false };
+    request.call == call
+        && match decision.word {
+            DecisionWord::Approve => decision.digest == *digest,
+            // The edited text has a digest of its own, made by the run machine from the stored decision.
+            DecisionWord::ApproveWith => decision.arguments.is_some(),
+            DecisionWord::Decline
+            | DecisionWord::Feedback
+            | DecisionWord::Answer
+            | DecisionWord::Ran
+            | DecisionWord::Leave => false,
+        }
+}

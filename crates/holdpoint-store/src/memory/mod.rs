@@ -1,0 +1,204 @@
+//! The store that holds everything in memory and loses it with the process: for tests, for agents whose runs need
+//! not outlive them, and as the model that the durable stores are compared with.
+
+mod read;
+mod state;
+mod write;
+
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use async_trait::async_trait;
+use holdpoint_core::decision::CancelKind;
+use holdpoint_core::limits::PENDING_PER_TENANT_MAX;
+use holdpoint_core::message::Message;
+use holdpoint_protocol::{
+    ConversationId, InstanceId, Interaction, Page, RequestId, RunId, RunView, Timestamp,
+};
+use state::State;
+
+use crate::clock::Clock;
+use crate::{
+    AuditRow, CancelReply, ChainCheck, Committed, Context, Decide, DecideReply, Error, IdempotencyKey,
+    InteractionFilter, KeyUse, Loaded, Noted, PageRequest, Result, RunFilter, StartRun, Started, Stats, Step, Store,
+    StoredAnswer, Taken,
+};
+
+/// A store in memory.
+#[derive(Debug)]
+pub struct MemoryStore {
+    instance: InstanceId,
+    clock: Arc<dyn Clock>,
+    pending_max: u64,
+    state: Mutex<State>,
+}
+
+impl MemoryStore {
+    /// An empty store.
+    pub fn new(clock: Arc<dyn Clock>) -> Self {
+        Self {
+            instance: InstanceId(uuid::Uuid::now_v7()),
+            clock,
+            pending_max: PENDING_PER_TENANT_MAX,
+            state: Mutex::default(),
+        }
+    }
+
+    /// Keeps only this many of the runs that have ended. Older ones are forgotten with their messages: their
+    /// conversations go on without them.
+    #[must_use]
+    pub fn forget_finished(self, keep: usize) -> Self {
+        self.lock().keep_finished = Some(keep);
+        self
+    }
+
+    /// Lets a tenant have fewer pending interactions than [`PENDING_PER_TENANT_MAX`].
+    #[must_use]
+    pub fn pending_max(mut self, max: u64) -> Self {
+        self.pending_max = max.min(PENDING_PER_TENANT_MAX);
+        self
+    }
+
+    /// A panic elsewhere while the lock was held cannot have left half a write: all checks come first, and what
+    /// follows them does not fail.
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    fn open(&self) -> Result<MutexGuard<'_, State>> {
+        let state = self.lock();
+        if state.closed { Err(Error::Unavailable("the store is closed".into())) } else { Ok(state) }
+    }
+}
+
+#[async_trait]
+impl Store for MemoryStore {
+    fn instance(&self) -> InstanceId {
+        self.instance
+    }
+
+    async fn now(&self) -> Result<Timestamp> {
+        Ok(self.clock.now())
+    }
+
+    async fn start(&self, cx: &Context, start: StartRun) -> Result<Started> {
+        let now = self.clock.now();
+        self.open()?.start(cx, start, self.pending_max, now)
+    }
+
+    async fn commit(&self, cx: &Context, step: Step) -> Result<Committed> {
+        let now = self.clock.now();
+        self.open()?.commit(cx, step, now)
+    }
+
+    async fn load(&self, cx: &Context, run: RunId) -> Result<Option<Loaded>> {
+        Ok(self.open()?.load(cx, run))
+    }
+
+    async fn take(&self, cx: &Context, run: RunId) -> Result<Option<Loaded>> {
+        Ok(self.open()?.take(cx, run))
+    }
+
+    async fn recover(&self, limit: usize) -> Result<Vec<Taken>> {
+        let now = self.clock.now();
+        Ok(self.open()?.recover(limit, now))
+    }
+
+    async fn decide(&self, cx: &Context, decide: Decide) -> Result<DecideReply> {
+        let mut state = self.open()?;
+        // Read under the lock: the deadline is compared with a time no earlier than that of the write before.
+        let now = self.clock.now();
+        Ok(state.decide(cx, &decide, now))
+    }
+
+    async fn fail_gate(&self, cx: &Context, requests: &[RequestId]) -> Result<Vec<Noted>> {
+        let now = self.clock.now();
+        Ok(self.open()?.fail_gate(cx, requests, now))
+    }
+
+    async fn cancel(&self, cx: &Context, run: RunId, kind: CancelKind) -> Result<CancelReply> {
+        let now = self.clock.now();
+        Ok(self.open()?.cancel(cx, run, kind, now))
+    }
+
+    async fn expire_due(&self, limit: usize) -> Result<Vec<Noted>> {
+        let mut state = self.open()?;
+        let now = self.clock.now();
+        Ok(state.expire_due(limit, now))
+    }
+
+    async fn next_deadline(&self) -> Result<Option<Timestamp>> {
+        Ok(self.open()?.deadlines.first().map(|(deadline, _)| *deadline))
+    }
+
+    async fn history(
+        &self,
+        cx: &Context,
+        conversation: &ConversationId,
+        run: RunId,
+    ) -> Result<Vec<Arc<Message>>> {
+        Ok(self.open()?.history(cx, conversation, run))
+    }
+
+    async fn events(
+        &self,
+        cx: &Context,
+        run: RunId,
+        after: u64,
+        limit: usize,
+    ) -> Result<Option<Vec<(u64, Arc<str>)>>> {
+        Ok(self.open()?.events(cx, run, after, limit))
+    }
+
+    async fn interaction(&self, cx: &Context, request: RequestId) -> Result<Option<Interaction>> {
+        self.open()?.interaction(cx, request)
+    }
+
+    async fn interactions(
+        &self,
+        cx: &Context,
+        filter: &InteractionFilter,
+        page: &PageRequest,
+    ) -> Result<Page<Interaction>> {
+        self.open()?.interactions(cx, filter, page)
+    }
+
+    async fn run(&self, cx: &Context, run: RunId) -> Result<Option<RunView>> {
+        self.open()?.run(cx, run)
+    }
+
+    async fn runs(&self, cx: &Context, filter: &RunFilter, page: &PageRequest) -> Result<Page<RunView>> {
+        self.open()?.runs(cx, filter, page)
+    }
+
+    async fn started_with(&self, cx: &Context, key: &IdempotencyKey) -> Result<KeyUse> {
+        let now = self.clock.now();
+        Ok(self.open()?.look_up(cx, key, now))
+    }
+
+    async fn remember(&self, cx: &Context, key: &IdempotencyKey) -> Result<KeyUse> {
+        let now = self.clock.now();
+        Ok(self.open()?.remember(cx, key, now))
+    }
+
+    async fn answer(&self, cx: &Context, key: &IdempotencyKey, answer: &StoredAnswer) -> Result<()> {
+        self.open()?.answer(cx, key, answer);
+        Ok(())
+    }
+
+    async fn audit(&self, cx: &Context, run: RunId, after: u64, limit: usize) -> Result<Vec<AuditRow>> {
+        self.open()?.audit(cx, run, after, limit)
+    }
+
+    async fn verify(&self, cx: &Context, run: RunId) -> Result<Option<ChainCheck>> {
+        self.open()?.verify(cx, run)
+    }
+
+    async fn stats(&self) -> Result<Stats> {
+        Ok(self.open()?.stats())
+    }
+
+    async fn close(&self) -> Result<()> {
+        self.lock().closed = true;
+        Ok(())
+    }
+}

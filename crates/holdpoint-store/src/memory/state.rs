@@ -1,0 +1,270 @@
+//! What the memory store holds.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
+use std::sync::Arc;
+
+use holdpoint_core::decision::{CancelKind, Fact};
+use holdpoint_core::digest::DefinitionDigest;
+use holdpoint_core::message::Message;
+use holdpoint_core::run::{AuditRecord, Execution, Run};
+use holdpoint_core::tool::ToolDefinition;
+use holdpoint_protocol::{
+    ActorId, ConversationId, Event, EventBody, InteractionStatus, Pending, RequestId, RunId, RunStatus, TenantId,
+    Timestamp,
+};
+
+use crate::facts::{self, Request};
+use crate::{Context, Error, Next, Result, StoredAnswer, Writes};
+
+/// One run. Typed values as they came; JSON is made when somebody reads it.
+#[derive(Debug)]
+pub(super) struct RunRow {
+    pub(super) run: Run,
+    pub(super) status: RunStatus,
+    pub(super) epoch: u64,
+    pub(super) owned: bool,
+    /// Set where it may be taken from this time on.
+    pub(super) ready_at: Option<Timestamp>,
+    pub(super) events: Vec<Arc<Event>>,
+    pub(super) messages: Vec<(u32, u32, Arc<Message>)>,
+    pub(super) committed_round: u32,
+    /// What happened since the last step.
+    pub(super) facts: Vec<Fact>,
+    pub(super) requests: Vec<RequestId>,
+    pub(super) open: u32,
+    pub(super) started: HashSet<(u32, u32, u32)>,
+    pub(super) audit: Vec<(Timestamp, AuditRecord)>,
+    pub(super) tools: Arc<[ToolDefinition]>,
+    pub(super) cancel: Option<CancelKind>,
+    pub(super) created_at: Timestamp,
+    /// The key that made it, to be forgotten with it.
+    pub(super) key: Option<KeyId>,
+}
+
+impl RunRow {
+    pub(super) fn next_seq(&self) -> u64 {
+        self.events.len() as u64 + 1
+    }
+
+    pub(super) fn cx(&self) -> Context {
+        Context { tenant: self.run.tenant().clone(), actor: self.run.actor().clone() }
+    }
+
+    pub(super) fn has_ended(&self) -> bool {
+        match self.status {
+            RunStatus::Finished | RunStatus::Failed => true,
+            RunStatus::Running | RunStatus::Suspended | RunStatus::Cancelling | RunStatus::Quarantined => false,
+        }
+    }
+
+    /// Appends an event of a fact.
+    pub(super) fn append(&mut self, body: EventBody) -> Arc<Event> {
+        let event = Event { seq: Some(self.next_seq()), run_id: self.run.id(), child: None, body };
+        let event = Arc::new(event);
+        self.events.push(Arc::clone(&event));
+        event
+    }
+}
+
+/// A conversation: whose it is, and its runs in the order they were started.
+#[derive(Debug)]
+pub(super) struct Conversation {
+    pub(super) actor: ActorId,
+    pub(super) runs: Vec<RunId>,
+    pub(super) open: Option<RunId>,
+}
+
+/// Whose key it is, what it is for, and the key.
+pub(super) type KeyId = (TenantId, ActorId, String, String);
+
+/// What a key stands for.
+#[derive(Debug)]
+pub(super) struct KeyRow {
+    pub(super) body_digest: String,
+    pub(super) stands_for: StandsFor,
+}
+
+/// What a key stands for.
+#[derive(Debug)]
+pub(super) enum StandsFor {
+    Reserved { since: Timestamp },
+    Run(RunId),
+    Answer(StoredAnswer),
+}
+
+/// Everything.
+#[derive(Debug, Default)]
+pub(super) struct State {
+    pub(super) closed: bool,
+    pub(super) runs: HashMap<RunId, RunRow>,
+    pub(super) requests: HashMap<RequestId, Request>,
+    /// All requests, oldest first.
+    pub(super) by_age: BTreeMap<(Timestamp, RunId, u64), RequestId>,
+    /// The deadlines of the open ones.
+    pub(super) deadlines: BTreeSet<(Timestamp, RequestId)>,
+    pub(super) ready: BTreeSet<(Timestamp, RunId)>,
+    pub(super) conversations: HashMap<(TenantId, ConversationId), Conversation>,
+    pub(super) pending: HashMap<TenantId, u64>,
+    pub(super) tool_sets: HashMap<DefinitionDigest, Arc<[ToolDefinition]>>,
+    pub(super) keys: HashMap<KeyId, KeyRow>,
+    pub(super) finished: VecDeque<RunId>,
+    pub(super) keep_finished: Option<usize>,
+    pub(super) commits: u64,
+}
+
+impl State {
+    pub(super) fn tools(&mut self, writes: &Writes) -> Option<Arc<[ToolDefinition]>> {
+        let set = writes.tools.as_ref()?;
+        Some(Arc::clone(self.tool_sets.entry(set.digest).or_insert_with(|| Arc::clone(&set.tools))))
+    }
+
+    /// What the writes of a step say that what is stored contradicts. Looked for before anything is written.
+    pub(super) fn check(&self, row: Option<&RunRow>, writes: &Writes) -> Result<()> {
+        for opened in &writes.opened {
+            if self.requests.contains_key(&opened.request) {
+                return Err(Error::Inconsistent(format!("request {} was opened before", opened.request)));
+            }
+        }
+        for closed in &writes.closed {
+            if !self.requests.get(&closed.request).is_some_and(Request::is_open) {
+                return Err(Error::Inconsistent(format!("request {} is not open", closed.request)));
+            }
+        }
+        for line in &writes.executions {
+            let Execution::Started { call, attempt, digest, request, .. } = line else { continue };
+            if row.is_some_and(|row| row.started.contains(&(call.round, call.index, *attempt))) {
+                return Err(Error::Inconsistent(format!("attempt {attempt} of call {call} was started before")));
+            }
+            if let Some(id) = request
+                && !self.requests.get(id).is_some_and(|request| facts::releases(request, *call, digest))
+            {
+                return Err(Error::Inconsistent(format!("no stored decision of request {id} releases call {call}")));
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes a step into a row. The checks are behind us: nothing here can fail.
+    pub(super) fn write(&mut self, row: &mut RunRow, run: Run, writes: Writes, next: Next, now: Timestamp) {
+        let first_seq = row.next_seq();
+        if let Some(tools) = self.tools(&writes) {
+            row.tools = tools;
+        }
+        for closed in &writes.closed {
+            let (status, closure) = facts::closed_by_run(closed.request, closed.why, &writes.events, now);
+            if let Some(request) = self.requests.get_mut(&closed.request) {
+                request.status = status;
+                request.closure = Some(closure);
+                forget_open(&mut self.deadlines, &mut self.pending, row, closed.request, request.deadline);
+            }
+        }
+        for opened in writes.opened {
+            let seq = first_seq + opened.event as u64;
+            if let Some(deadline) = opened.deadline {
+                self.deadlines.insert((deadline, opened.request));
+            }
+            row.requests.push(opened.request);
+            row.open += 1;
+            match self.pending.get_mut(row.run.tenant()) {
+                Some(pending) => *pending += 1,
+                None => drop(self.pending.insert(row.run.tenant().clone(), 1)),
+            }
+            self.by_age.insert((now, row.run.id(), seq), opened.request);
+            let request = Request {
+                id: opened.request,
+                call: opened.call,
+                kind: opened.kind,
+                digest: opened.digest,
+                deadline: opened.deadline,
+                seq,
+                opened_at: now,
+                status: InteractionStatus::Pending,
+                closure: None,
+            };
+            self.requests.insert(opened.request, request);
+        }
+        for line in writes.executions {
+            if let Execution::Started { call, attempt, .. } = line {
+                row.started.insert((call.round, call.index, attempt));
+            }
+        }
+        row.events.extend(writes.events);
+        row.messages.extend(writes.messages);
+        row.audit.extend(writes.audit.into_iter().map(|record| (now, record)));
+        row.committed_round = writes.committed_round.unwrap_or(row.committed_round);
+        row.facts.clear();
+        row.status = crate::writes::status_of(&run, next);
+        row.run = run;
+        self.leave(row, next, now);
+        self.commits += 1;
+    }
+
+    fn leave(&mut self, row: &mut RunRow, next: Next, now: Timestamp) {
+        row.owned = next == Next::Keep;
+        match next {
+            Next::Keep | Next::Suspend => {}
+            Next::Later(ms) => {
+                let at = crate::clock::after(now, ms);
+                row.ready_at = Some(at);
+                self.ready.insert((at, row.run.id()));
+            }
+            Next::End => {
+                let key = (row.run.tenant().clone(), row.run.conversation().clone());
+                if let Some(conversation) = self.conversations.get_mut(&key) {
+                    conversation.open = None;
+                }
+                self.finished.push_back(row.run.id());
+            }
+        }
+    }
+
+    /// Drops the oldest finished runs, as many as are over the bound.
+    pub(super) fn forget_finished(&mut self) {
+        let Some(keep) = self.keep_finished else { return };
+        while self.finished.len() > keep {
+            let Some(row) = self.finished.pop_front().and_then(|id| self.runs.remove(&id)) else { continue };
+            for id in &row.requests {
+                if let Some(request) = self.requests.remove(id) {
+                    self.by_age.remove(&(request.opened_at, request.run(), request.seq));
+                }
+            }
+            if let Some(key) = &row.key {
+                self.keys.remove(key);
+            }
+            let key = (row.run.tenant().clone(), row.run.conversation().clone());
+            if let Some(conversation) = self.conversations.get_mut(&key) {
+                conversation.runs.retain(|run| *run != row.run.id());
+                if conversation.runs.is_empty() {
+                    self.conversations.remove(&key);
+                }
+            }
+        }
+    }
+
+    /// What a run waits for, as far as it is still open.
+    pub(super) fn pending_of(&self, row: &RunRow) -> Vec<Pending> {
+        let open = |id| self.requests.get(id).filter(|request: &&Request| request.is_open());
+        row.requests
+            .iter()
+            .filter_map(open)
+            .map(|request| Pending { request_id: request.id, call_id: request.call, kind: request.kind })
+            .collect()
+    }
+}
+
+/// A request is open no longer.
+pub(super) fn forget_open(
+    deadlines: &mut BTreeSet<(Timestamp, RequestId)>,
+    pending: &mut HashMap<TenantId, u64>,
+    row: &mut RunRow,
+    request: RequestId,
+    deadline: Option<Timestamp>,
+) {
+    if let Some(deadline) = deadline {
+        deadlines.remove(&(deadline, request));
+    }
+    row.open = row.open.saturating_sub(1);
+    if let Some(pending) = pending.get_mut(row.run.tenant()) {
+        *pending = pending.saturating_sub(1);
+    }
+}

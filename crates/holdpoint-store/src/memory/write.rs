@@ -1,0 +1,284 @@
+//! Starts, steps and facts.
+
+use std::collections::HashSet;
+
+use holdpoint_core::decision::CancelKind;
+use holdpoint_core::run::AuditRecord;
+use holdpoint_protocol::{RequestId, RunId, RunStatus, Timestamp};
+
+use super::state::{Conversation, KeyRow, RunRow, StandsFor, State, forget_open};
+use crate::facts::{self, Closing, Judgement};
+use crate::keys::{self, KEY_RESERVED_MS};
+use crate::{
+    CancelReply, Committed, Context, Decide, DecideReply, IdempotencyKey, KeyUse, Loaded, Next, Noted, Owner, Result,
+    StartRun, Started, Step, StoredAnswer, Taken,
+};
+
+impl State {
+    pub(super) fn start(&mut self, cx: &Context, start: StartRun, pending_max: u64, now: Timestamp) -> Result<Started> {
+        let StartRun { run, writes, key, next } = start;
+        if let Some(key) = &key {
+            match self.look_up(cx, key, now) {
+                KeyUse::Run(run) => return Ok(Started::Existing { run }),
+                KeyUse::Reused | KeyUse::Answered(_) | KeyUse::Pending => return Ok(Started::KeyReused),
+                KeyUse::New => {}
+            }
+        }
+        let conversation = (cx.tenant.clone(), run.conversation().clone());
+        let mut has_history = false;
+        if let Some(known) = self.conversations.get(&conversation) {
+            if known.actor != cx.actor {
+                return Ok(Started::NotYours);
+            }
+            if let Some(open) = known.open {
+                let pending = self.runs.get(&open).map(|row| self.pending_of(row)).unwrap_or_default();
+                return Ok(Started::Open { run: open, pending });
+            }
+            has_history = !known.runs.is_empty();
+        }
+        let pending = self.pending.get(&cx.tenant).copied().unwrap_or(0);
+        if pending >= pending_max {
+            return Ok(Started::Full { pending });
+        }
+        crate::writes::check(&run, &writes, 1)?;
+        crate::writes::check_start(cx, &run)?;
+        if self.runs.contains_key(&run.id()) {
+            return Err(crate::Error::Inconsistent(format!("run {} was started before", run.id())));
+        }
+        self.check(None, &writes)?;
+
+        let id = run.id();
+        let known = self
+            .conversations
+            .entry(conversation)
+            .or_insert_with(|| Conversation { actor: cx.actor.clone(), runs: Vec::new(), open: None });
+        known.runs.push(id);
+        known.open = Some(id);
+        let key_id = key.map(|key| {
+            let id = keys::id(cx, &key);
+            let row = KeyRow { body_digest: key.body_digest, stands_for: StandsFor::Run(run.id()) };
+            self.keys.insert(id.clone(), row);
+            id
+        });
+        let mut row = RunRow {
+            run: run.clone(),
+            status: RunStatus::Running,
+            epoch: 1,
+            owned: true,
+            ready_at: None,
+            events: Vec::new(),
+            messages: Vec::new(),
+            committed_round: 0,
+            facts: Vec::new(),
+            requests: Vec::new(),
+            open: 0,
+            started: HashSet::new(),
+            audit: Vec::new(),
+            tools: std::sync::Arc::from([]),
+            cancel: None,
+            created_at: now,
+            key: key_id,
+        };
+        self.write(&mut row, run, writes, next, now);
+        self.runs.insert(id, row);
+        self.forget_finished();
+        Ok(Started::Created { at: now, has_history })
+    }
+
+    pub(super) fn commit(&mut self, cx: &Context, step: Step, now: Timestamp) -> Result<Committed> {
+        let Step { run, epoch, expected_seq, writes, next } = step;
+        let id = run.id();
+        let Some(row) = self.runs.get(&id).filter(|row| *row.run.tenant() == cx.tenant) else {
+            return Ok(Committed::Fenced);
+        };
+        if !row.owned || row.epoch != epoch {
+            return Ok(Committed::Fenced);
+        }
+        if row.next_seq() != expected_seq {
+            return Ok(Committed::Moved);
+        }
+        crate::writes::check(&run, &writes, expected_seq)?;
+        crate::writes::check_end(&run, &writes, next, row.open)?;
+        self.check(Some(row), &writes)?;
+        // Taken out and put back, so that the rest of the state can be written beside it.
+        let Some(mut row) = self.runs.remove(&id) else { return Ok(Committed::Fenced) };
+        self.write(&mut row, run, writes, next, now);
+        let next_seq = row.next_seq();
+        self.runs.insert(id, row);
+        if next == Next::End {
+            self.forget_finished();
+        }
+        Ok(Committed::Done { next_seq })
+    }
+
+    pub(super) fn take(&mut self, cx: &Context, run: RunId) -> Option<Loaded> {
+        let row = self.runs.get_mut(&run).filter(|row| *row.run.tenant() == cx.tenant)?;
+        if row.owned || row.has_ended() {
+            return None;
+        }
+        own(&mut self.ready, row);
+        self.commits += 1;
+        self.load(cx, run)
+    }
+
+    pub(super) fn recover(&mut self, limit: usize, now: Timestamp) -> Vec<Taken> {
+        let mut taken = Vec::new();
+        while taken.len() < limit {
+            let Some((at, run)) = self.ready.first().copied().filter(|(at, _)| *at <= now) else { break };
+            self.ready.remove(&(at, run));
+            let Some(row) = self.runs.get_mut(&run) else { continue };
+            own(&mut self.ready, row);
+            taken.push(Taken { cx: row.cx(), run, crashed: false });
+        }
+        self.commits += u64::from(!taken.is_empty());
+        taken
+    }
+
+    pub(super) fn decide(&mut self, cx: &Context, decide: &Decide, now: Timestamp) -> DecideReply {
+        let Some(request) = self.requests.get(&decide.request) else { return DecideReply::NotFound };
+        let Some(row) = self.runs.get_mut(&request.run()).filter(|row| *row.run.tenant() == cx.tenant) else {
+            return DecideReply::NotFound;
+        };
+        match facts::judge(request, decide, now) {
+            Judgement::Take(decision) => {
+                let stored = (*decision).clone();
+                match self.close_by_fact(decide.request, Closing::Decided(decision), now) {
+                    Some(noted) => DecideReply::Taken { decision: stored, noted },
+                    None => DecideReply::NotFound,
+                }
+            }
+            Judgement::Refuse(reply, record) => {
+                if let Some(record) = record {
+                    row.audit.push((now, record));
+                    self.commits += 1;
+                }
+                reply
+            }
+        }
+    }
+
+    pub(super) fn fail_gate(&mut self, cx: &Context, requests: &[RequestId], now: Timestamp) -> Vec<Noted> {
+        let mut noted = Vec::new();
+        for id in requests {
+            let Some(request) = self.requests.get(id).filter(|request| request.is_open()) else { continue };
+            if self.runs.get(&request.run()).is_some_and(|row| *row.run.tenant() == cx.tenant) {
+                noted.extend(self.close_by_fact(*id, Closing::GateError, now));
+            }
+        }
+        noted
+    }
+
+    pub(super) fn expire_due(&mut self, limit: usize, now: Timestamp) -> Vec<Noted> {
+        let due: Vec<RequestId> = self
+            .deadlines
+            .iter()
+            .take_while(|(deadline, _)| *deadline <= now)
+            .take(limit)
+            .map(|(_, request)| *request)
+            .collect();
+        due.into_iter().filter_map(|request| self.close_by_fact(request, Closing::Expired, now)).collect()
+    }
+
+    /// Closes an open request by something that happened from outside.
+    fn close_by_fact(&mut self, id: RequestId, closing: Closing, now: Timestamp) -> Option<Noted> {
+        let request = self.requests.get_mut(&id)?;
+        let row = self.runs.get_mut(&request.run())?;
+        let written = facts::close(request, closing, now);
+        request.status = written.status;
+        request.closure = Some(written.closure);
+        forget_open(&mut self.deadlines, &mut self.pending, row, id, request.deadline);
+        let event = row.append(written.event);
+        row.audit.push((now, written.audit));
+        row.facts.push(written.fact);
+        let owner = own_by_fact(&mut self.ready, row);
+        self.commits += 1;
+        Some(Noted { cx: row.cx(), run: row.run.id(), event, owner })
+    }
+
+    pub(super) fn cancel(&mut self, cx: &Context, run: RunId, kind: CancelKind, now: Timestamp) -> CancelReply {
+        let Some(row) = self.runs.get_mut(&run).filter(|row| *row.run.tenant() == cx.tenant) else {
+            return CancelReply::NotFound;
+        };
+        if row.has_ended() {
+            return CancelReply::Ended;
+        }
+        if !facts::outranks(row.cancel, kind) {
+            return CancelReply::Repeated;
+        }
+        let (event, audit, fact) = facts::cancel(&cx.actor, kind);
+        row.cancel = Some(kind);
+        let event = row.append(event);
+        row.audit.push((now, audit));
+        row.facts.push(fact);
+        let owner = own_by_fact(&mut self.ready, row);
+        self.commits += 1;
+        CancelReply::Noted(Noted { cx: row.cx(), run, event, owner })
+    }
+
+    pub(super) fn look_up(&self, cx: &Context, key: &IdempotencyKey, now: Timestamp) -> KeyUse {
+        let Some(row) = self.keys.get(&keys::id(cx, key)) else { return KeyUse::New };
+        match &row.stands_for {
+            StandsFor::Reserved { since } if crate::clock::after(*since, KEY_RESERVED_MS) <= now => KeyUse::New,
+            StandsFor::Reserved { .. } | StandsFor::Run(_) | StandsFor::Answer(_)
+                if row.body_digest != key.body_digest =>
+            {
+                KeyUse::Reused
+            }
+            StandsFor::Reserved { .. } => KeyUse::Pending,
+            StandsFor::Run(run) => KeyUse::Run(*run),
+            StandsFor::Answer(answer) => KeyUse::Answered(answer.clone()),
+        }
+    }
+
+    pub(super) fn remember(&mut self, cx: &Context, key: &IdempotencyKey, now: Timestamp) -> KeyUse {
+        let found = self.look_up(cx, key, now);
+        if found == KeyUse::New {
+            let row = KeyRow {
+                body_digest: key.body_digest.clone(),
+                stands_for: StandsFor::Reserved { since: now },
+            };
+            self.keys.insert(keys::id(cx, key), row);
+            self.commits += 1;
+        }
+        found
+    }
+
+    pub(super) fn answer(&mut self, cx: &Context, key: &IdempotencyKey, answer: &StoredAnswer) {
+        if let Some(row) = self.keys.get_mut(&keys::id(cx, key))
+            && row.body_digest == key.body_digest
+            && let StandsFor::Reserved { .. } = row.stands_for
+        {
+            row.stands_for = StandsFor::Answer(answer.clone());
+            self.commits += 1;
+        }
+    }
+}
+
+/// This instance owns the run from now on, at the next epoch.
+fn own(ready: &mut std::collections::BTreeSet<(Timestamp, RunId)>, row: &mut RunRow) {
+    if let Some(at) = row.ready_at.take() {
+        ready.remove(&(at, row.run.id()));
+    }
+    row.owned = true;
+    row.epoch += 1;
+}
+
+fn own_by_fact(ready: &mut std::collections::BTreeSet<(Timestamp, RunId)>, row: &mut RunRow) -> Owner {
+    if row.owned {
+        return Owner::Here;
+    }
+    own(ready, row);
+    Owner::Taken
+}
+
+/// The records of a chain, hashed when somebody looks: a chain in memory proves nothing that the memory does not.
+pub(super) fn chain(audit: &[(Timestamp, AuditRecord)]) -> Result<(Vec<crate::chain::Kept>, crate::chain::Head)> {
+    let mut head = crate::chain::Head::EMPTY;
+    let mut kept = Vec::with_capacity(audit.len());
+    for (at, record) in audit {
+        let (at_ms, text) = (crate::chain::ms(*at), crate::chain::text_of(record)?);
+        let hash = head.append(at_ms, &text);
+        kept.push(crate::chain::Kept { at_ms, text, hash });
+    }
+    Ok((kept, head))
+}

@@ -1,0 +1,82 @@
+//! What must hold of a step before anything of it is written.
+
+use holdpoint_core::run::{Execution, Run, Standing};
+use holdpoint_protocol::{EventBody, RunStatus};
+
+use crate::{Context, Error, Next, Result, Writes};
+
+/// Checks what can be checked without looking at what is stored. A step that fails here was put together wrongly;
+/// it is refused as a whole.
+pub(crate) fn check(run: &Run, writes: &Writes, first_seq: u64) -> Result<()> {
+    for (seq, event) in (first_seq..).zip(&writes.events) {
+        if event.seq != Some(seq) || !event.body.is_durable() {
+            return Err(Error::Inconsistent(format!("event {seq} of run {} is out of place", run.id())));
+        }
+    }
+    for opened in &writes.opened {
+        let announced = writes.events.get(opened.event).is_some_and(|event| match &event.body {
+            EventBody::ApprovalRequest(said) => said.request_id == opened.request,
+            EventBody::QuestionRequest(said) => said.request_id == opened.request,
+            EventBody::InDoubtRequest(said) => said.request_id == opened.request,
+            EventBody::RunStarted(_)
+            | EventBody::Token(_)
+            | EventBody::Reasoning(_)
+            | EventBody::Message(_)
+            | EventBody::ToolCall(_)
+            | EventBody::Vote(_)
+            | EventBody::Decision(_)
+            | EventBody::ToolStarted(_)
+            | EventBody::ToolProgress(_)
+            | EventBody::ToolResult(_)
+            | EventBody::RoundCommitted(_)
+            | EventBody::RoundRestarted(_)
+            | EventBody::Notice(_)
+            | EventBody::Suspended(_)
+            | EventBody::Resumed(_)
+            | EventBody::Finish(_)
+            | EventBody::Closing(_)
+            | EventBody::Error(_)
+            | EventBody::Heartbeat(_) => false,
+        });
+        if !announced || opened.call.run != run.id() {
+            return Err(Error::Inconsistent(format!("request {} is announced by no event", opened.request)));
+        }
+    }
+    let foreign = writes.executions.iter().any(|line| match line {
+        Execution::Started { call, .. } | Execution::Ended { call, .. } => call.run != run.id(),
+    });
+    if foreign {
+        return Err(Error::Inconsistent(format!("a line of the ledger is not of run {}", run.id())));
+    }
+    Ok(())
+}
+
+/// How a run that is not set aside stands, for the lists. A run that is left without an owner waits, whatever it waits for.
+pub(crate) fn status_of(run: &Run, next: Next) -> RunStatus {
+    match (run.standing(), next) {
+        (Standing::Finished, _) => RunStatus::Finished,
+        (Standing::Failed, _) => RunStatus::Failed,
+        (Standing::Cancelling, _) => RunStatus::Cancelling,
+        (Standing::Suspended, _) => RunStatus::Suspended,
+        (Standing::Working, Next::Suspend) => RunStatus::Suspended,
+        (Standing::Working, Next::Keep | Next::Later(_) | Next::End) => RunStatus::Running,
+    }
+}
+
+/// A run is started for the one who asks, and for nobody else.
+pub(crate) fn check_start(cx: &Context, run: &Run) -> Result<()> {
+    if *run.tenant() == cx.tenant && *run.actor() == cx.actor {
+        Ok(())
+    } else {
+        Err(Error::Inconsistent(format!("run {} is started on behalf of somebody else", run.id())))
+    }
+}
+
+/// A run ends with its last request closed: nothing of it can be decided afterwards.
+pub(crate) fn check_end(run: &Run, writes: &Writes, next: Next, open_before: u32) -> Result<()> {
+    let open = u64::from(open_before) + writes.opened.len() as u64;
+    if next == Next::End && open != writes.closed.len() as u64 {
+        return Err(Error::Inconsistent(format!("run {} would end with a request open", run.id())));
+    }
+    Ok(())
+}

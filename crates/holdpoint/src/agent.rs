@@ -3,20 +3,20 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use holdpoint_core::limits::Limits;
 use holdpoint_core::policy::{Policy, PolicyStack};
 use holdpoint_core::run::{Execution, OnInvalidCall, Settings};
-use holdpoint_core::limits::Limits;
 use holdpoint_models::Model;
 use holdpoint_protocol::AgentName;
 use holdpoint_tools::{Extensions, Tool};
 
+use crate::RunInfo;
 use crate::handler::ApprovalHandler;
 use crate::hooks::{AroundRound, AroundRun};
 use crate::listener::Listener;
 use crate::permission::Permission;
 use crate::start::OnNewMessage;
 use crate::toolset::{BadToolset, Toolset};
-use crate::RunInfo;
 
 /// How long a tool may run when its definition does not say.
 pub const TOOL_TIMEOUT_DEFAULT: Duration = Duration::from_secs(120);
@@ -288,7 +288,8 @@ impl AgentBuilder {
                 return Err(BadAgent::Limit { agent: name, what, found, max });
             }
         }
-        let tools = Toolset::new(self.tools).map_err(|source| BadAgent::Tools { agent: name.clone(), source })?;
+        let tools =
+            Toolset::new(self.tools).map_err(|source| BadAgent::Tools { agent: name.clone(), source })?;
         Ok(Agent {
             name,
             instructions: self.instructions.into(),

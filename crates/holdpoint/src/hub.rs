@@ -33,7 +33,8 @@ impl Hub {
     ) -> Self {
         let troubles = Arc::new(ListenerTroubles::default());
         let feed = |listener| Feed::start(listener, Arc::clone(&troubles));
-        let feeds = agents.map(|(name, listeners)| (name, listeners.into_iter().map(feed).collect())).collect();
+        let feeds =
+            agents.map(|(name, listeners)| (name, listeners.into_iter().map(feed).collect())).collect();
         let everywhere = everywhere.into_iter().map(feed).collect();
         Self { runs: Mutex::default(), feeds, everywhere, troubles }
     }
@@ -53,6 +54,17 @@ impl Hub {
         live.watchers.get_or_insert_with(|| broadcast::channel(STREAM_BUFFER_EVENTS).0).subscribe()
     }
 
+    /// A watcher goes: a place that nobody works on or watches is cleared.
+    pub(crate) fn unwatched(&self, run: RunId) {
+        let mut runs = self.lock();
+        if let Some(live) = runs.get(&run)
+            && live.next == 0
+            && live.watchers.as_ref().is_none_or(|tx| tx.receiver_count() <= 1)
+        {
+            runs.remove(&run);
+        }
+    }
+
     /// Shows a stored event.
     pub(crate) fn publish(&self, run: RunId, agent: &AgentName, event: &Arc<Event>) {
         let mut runs = self.lock();
@@ -60,6 +72,11 @@ impl Hub {
         let seq = event.seq.unwrap_or(0);
         if live.next != 0 && seq > live.next {
             live.held.insert(seq, (agent.clone(), Arc::clone(event)));
+            return;
+        }
+        if seq < live.next {
+            // Passed over by a jump, and here after all: late is better than never.
+            self.tell(live, agent, event);
             return;
         }
         live.next = seq + 1;

@@ -13,12 +13,12 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::RunInfo;
 use crate::agent::Agent;
 use crate::driver::{Driver, Place, UNAVAILABLE_RETRY_MS};
 use crate::drivers::Drivers;
 use crate::hub::Hub;
 use crate::waiters::Waiters;
-use crate::RunInfo;
 
 /// The first pause before the store is tried again.
 const RETRY_FIRST: Duration = Duration::from_millis(50);
@@ -65,7 +65,13 @@ impl Inner {
                     }
                     pause = (pause * 2).min(RETRY_MAX);
                 }
-                Err(error @ (Error::Locked { .. } | Error::Newer { .. } | Error::Corrupt(_) | Error::BadCursor)) => {
+                Err(
+                    error @ (Error::Locked { .. }
+                    | Error::Newer { .. }
+                    | Error::Corrupt(_)
+                    | Error::Inconsistent(_)
+                    | Error::BadCursor),
+                ) => {
                     tracing::error!(%error, "a run cannot go on here; it is left as it is");
                     return None;
                 }
@@ -76,7 +82,20 @@ impl Inner {
     /// A fact is stored: show it, and see that the run is carried on.
     pub(crate) fn noted(self: &Arc<Self>, noted: Noted, agent: &AgentName) {
         self.hub.publish(noted.run, agent, &noted.event);
+        if matches!(noted.owner, Owner::Elsewhere(_)) {
+            self.hub.rest(noted.run);
+        }
         self.carry_on(noted.cx, noted.run, noted.owner, false);
+    }
+
+    /// The same, where the agent has to be looked up.
+    pub(crate) async fn noted_by_run(self: &Arc<Self>, noted: Noted) {
+        let agent = match self.store.load(&noted.cx, noted.run).await {
+            Ok(Some(loaded)) => loaded.run.agent().clone(),
+            // Then only its listeners miss this event; the run is carried on all the same.
+            Ok(None) | Err(_) => self.default_agent.clone(),
+        };
+        self.noted(noted, &agent);
     }
 
     /// Carries a run on, or rings whoever does.

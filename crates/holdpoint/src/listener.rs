@@ -64,7 +64,9 @@ impl Feed {
     }
 
     pub(crate) fn tell(&self, event: &Arc<Event>) {
-        if self.tx.try_send(Arc::clone(event)).is_err() && self.troubles.missed.fetch_add(1, Ordering::Relaxed) == 0 {
+        if self.tx.try_send(Arc::clone(event)).is_err()
+            && self.troubles.missed.fetch_add(1, Ordering::Relaxed) == 0
+        {
             tracing::warn!("a listener is too slow and misses events; they are in the log");
         }
     }

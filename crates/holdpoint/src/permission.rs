@@ -16,7 +16,12 @@ pub const PERMISSION_TIMEOUT: Duration = Duration::from_secs(10);
 #[async_trait]
 pub trait Permission: Send + Sync + 'static {
     /// `Err` carries a stable reason code: the call is answered `forbidden`.
-    async fn check(&self, run: &RunInfo, tool: &ToolDefinition, arguments: &serde_json::Value) -> Result<(), Forbidden>;
+    async fn check(
+        &self,
+        run: &RunInfo,
+        tool: &ToolDefinition,
+        arguments: &serde_json::Value,
+    ) -> Result<(), Forbidden>;
 }
 
 /// This caller may not.

@@ -90,7 +90,9 @@ pub enum StartError {
         known: String,
     },
     /// The caller may not bypass prompts.
-    #[error("running without prompts is not granted to this caller; leave bypassApproval out, or have the operator grant it")]
+    #[error(
+        "running without prompts is not granted to this caller; leave bypassApproval out, or have the operator grant it"
+    )]
     BypassNotGranted,
     /// A run of the conversation is open.
     #[error("run {run} of this conversation is open; decide what it waits for or cancel it first")]
@@ -268,8 +270,12 @@ enum Attempt {
 impl First {
     fn input(&self, agent: &Agent) -> Input {
         match self {
-            Self::Message(message) => Input::Start { message: message.clone(), tools: agent.tools.names().to_vec() },
-            Self::Call { tool, arguments } => Input::Invoke { tool: tool.clone(), arguments: arguments.clone() },
+            Self::Message(message) => {
+                Input::Start { message: message.clone(), tools: agent.tools.names().to_vec() }
+            }
+            Self::Call { tool, arguments } => {
+                Input::Invoke { tool: tool.clone(), arguments: arguments.clone() }
+            }
         }
     }
 }

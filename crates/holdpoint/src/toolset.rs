@@ -85,8 +85,11 @@ impl Toolset {
                 let first = first.definition.origin.clone();
                 return Err(BadToolset::Twice { name, first, second: origin });
             }
-            let schema = Schema::compile(&definition.schema)
-                .map_err(|why| BadToolset::Schema { name: name.clone(), origin, why: why.to_string() })?;
+            let schema = Schema::compile(&definition.schema).map_err(|why| BadToolset::Schema {
+                name: name.clone(),
+                origin,
+                why: why.to_string(),
+            })?;
             definitions.push(definition.clone());
             let digest = definition_digest(&definition);
             entries.insert(name, Arc::new(Entry { definition: Arc::new(definition), digest, schema, tool }));

@@ -44,7 +44,9 @@ impl Stepper<'_> {
         };
         match self.settings.execution {
             Execution::Sequential => in_order(),
-            Execution::Parallel => calls.filter(|(_, call)| cleared(&call.state)).map(|(index, _)| index).collect(),
+            Execution::Parallel => {
+                calls.filter(|(_, call)| cleared(&call.state)).map(|(index, _)| index).collect()
+            }
             Execution::Hold => {
                 let undecided = self.run.calls.iter().any(|call| match call.state {
                     CallState::Waiting { kind, .. } => kind != InteractionKind::InDoubt,
@@ -90,8 +92,11 @@ impl Stepper<'_> {
                 CallState::Waiting { kind: InteractionKind::InDoubt, .. } if superseding => {}
                 CallState::Waiting { .. } => self.withdraw(index),
                 CallState::Proposed | CallState::Cleared { .. } => {
-                    let ending =
-                        if superseding { Ending::Superseded } else { Ending::Cancelled { executed: Executed::No } };
+                    let ending = if superseding {
+                        Ending::Superseded
+                    } else {
+                        Ending::Cancelled { executed: Executed::No }
+                    };
                     self.settle_as(index, &ending);
                 }
                 CallState::Executing { .. } | CallState::Probing { .. } | CallState::Settled { .. } => {}

@@ -60,7 +60,9 @@ impl Stepper<'_> {
         }
         match (decision.word, kind) {
             (DecisionWord::Approve, _) => self.clear(index, request, decision),
-            (DecisionWord::ApproveWith, InteractionKind::Approval) => self.clear_edited(index, request, decision)?,
+            (DecisionWord::ApproveWith, InteractionKind::Approval) => {
+                self.clear_edited(index, request, decision)?
+            }
             (DecisionWord::Decline, _) => {
                 self.remember_decline(index, decision.by.clone());
                 let by = &decision.by;
@@ -146,10 +148,8 @@ impl Stepper<'_> {
                 Ok(())
             }
             Stage::Answering => {
-                let first = !matches!(
-                    self.run.ending,
-                    Some(RunEnding::Cancel { .. } | RunEnding::Supersede { .. })
-                );
+                let first =
+                    !matches!(self.run.ending, Some(RunEnding::Cancel { .. } | RunEnding::Supersede { .. }));
                 // A cancel outranks a supersede: it also lets go of doubts.
                 if first || kind == CancelKind::Cancel {
                     self.run.ending = Some(ending);

@@ -87,7 +87,9 @@ impl Stepper<'_> {
                 self.settle_as(index, &Ending::PolicyDenied { reason: &ruling.reason });
             }
             Verdict::Ask => match self.run.bypass.clone() {
-                Some(by) => self.call_mut(index).state = CallState::Cleared { release: Release::Bypass { by } },
+                Some(by) => {
+                    self.call_mut(index).state = CallState::Cleared { release: Release::Bypass { by } }
+                }
                 None => self.ask(index, ruling.reason, None),
             },
         }
@@ -102,7 +104,8 @@ impl Stepper<'_> {
             self.settle_as(index, &Ending::DeclinedBefore { by, at: *at });
             return;
         }
-        let (Some(digest), Some(slot)) = (self.call(index).digest, self.open.slots.get(index as usize)) else {
+        let (Some(digest), Some(slot)) = (self.call(index).digest, self.open.slots.get(index as usize))
+        else {
             self.gate_error(index, "the call has no digest");
             return;
         };
@@ -110,7 +113,8 @@ impl Stepper<'_> {
             self.gate_error(index, "the call was not resolved");
             return;
         };
-        let mut shown = render(&self.run.agent, tool, arguments, Some(self.open.text.as_str()).filter(|t| !t.is_empty()));
+        let mut shown =
+            render(&self.run.agent, tool, arguments, Some(self.open.text.as_str()).filter(|t| !t.is_empty()));
         if let Some(past) = past {
             shown.warnings.push(repeated(&past, self.now));
         }
@@ -139,7 +143,14 @@ impl Stepper<'_> {
             changed,
             replayed: false,
         };
-        self.opened(index, request, InteractionKind::Approval, digest, deadline, EventBody::ApprovalRequest(event));
+        self.opened(
+            index,
+            request,
+            InteractionKind::Approval,
+            digest,
+            deadline,
+            EventBody::ApprovalRequest(event),
+        );
     }
 
     /// Opens the question what became of a call that may have run.
@@ -147,7 +158,8 @@ impl Stepper<'_> {
         let attempt = self.call(index).attempts;
         self.call_mut(index).digest_attempt = attempt + 1;
         self.bind(index);
-        let (Some(digest), Some(slot)) = (self.call(index).digest, self.open.slots.get(index as usize)) else {
+        let (Some(digest), Some(slot)) = (self.call(index).digest, self.open.slots.get(index as usize))
+        else {
             self.settle_as(index, &Ending::OutcomeUnknown);
             return;
         };
@@ -173,7 +185,14 @@ impl Stepper<'_> {
             render: render(&self.run.agent, tool, arguments, None),
             replayed: false,
         };
-        self.opened(index, request, InteractionKind::InDoubt, digest, deadline, EventBody::InDoubtRequest(event));
+        self.opened(
+            index,
+            request,
+            InteractionKind::InDoubt,
+            digest,
+            deadline,
+            EventBody::InDoubtRequest(event),
+        );
     }
 
     fn opened(
@@ -228,7 +247,11 @@ impl Stepper<'_> {
         }
         match check {
             Check::Unavailable { what } => {
-                self.notice_of(index, "tool_unavailable", format!("{what} is not loaded in this process; the call waits"));
+                self.notice_of(
+                    index,
+                    "tool_unavailable",
+                    format!("{what} is not loaded in this process; the call waits"),
+                );
                 self.effects.push(Effect::Release);
                 return Ok(());
             }
@@ -294,7 +317,9 @@ impl Stepper<'_> {
         let Some(digest) = self.call(index).digest else { return };
         let (request, actor, what) = match &release {
             Release::Policy => (None, None, "released by policy".to_owned()),
-            Release::Decision { request, by } => (Some(*request), by.actor.clone(), "released by a decision".to_owned()),
+            Release::Decision { request, by } => {
+                (Some(*request), by.actor.clone(), "released by a decision".to_owned())
+            }
             Release::Bypass { by } => (None, Some(by.clone()), "released by bypass".to_owned()),
         };
         self.remember_start(index);
@@ -302,7 +327,13 @@ impl Stepper<'_> {
         let call = self.call_mut(index);
         call.attempts = attempt;
         call.state = CallState::Executing { since, release };
-        self.changes.executions.push(LedgerLine::Started { call: id, attempt, exec: permit.exec, digest, request });
+        self.changes.executions.push(LedgerLine::Started {
+            call: id,
+            attempt,
+            exec: permit.exec,
+            digest,
+            request,
+        });
         let tool_call_id = self.provider_id(index);
         self.event(EventBody::ToolStarted(ToolStarted { tool_call_id, call_id: id, attempt }));
         self.audit(AuditRecord {
@@ -351,16 +382,18 @@ impl Stepper<'_> {
 
     fn digest_of(&self, index: u32, arguments: &Arguments) -> Option<CallDigest> {
         let call = self.call(index);
-        Some(CallDigestInput {
-            tenant: &self.run.tenant,
-            call: self.run.call_id(index),
-            attempt: call.digest_attempt,
-            revision: call.revision,
-            tool: &call.tool,
-            definition: call.definition.as_ref()?,
-            arguments: arguments.text(),
-        }
-        .digest())
+        Some(
+            CallDigestInput {
+                tenant: &self.run.tenant,
+                call: self.run.call_id(index),
+                attempt: call.digest_attempt,
+                revision: call.revision,
+                tool: &call.tool,
+                definition: call.definition.as_ref()?,
+                arguments: arguments.text(),
+            }
+            .digest(),
+        )
     }
 
     /// The digest of a call without its place: the same for every time it is proposed.
@@ -369,16 +402,18 @@ impl Stepper<'_> {
         let arguments = self.open.slots.get(index as usize)?.arguments.as_ref()?;
         let mut place = self.run.call_id(0);
         place.round = 0;
-        Some(CallDigestInput {
-            tenant: &self.run.tenant,
-            call: place,
-            attempt: 0,
-            revision: 0,
-            tool: &call.tool,
-            definition: call.definition.as_ref()?,
-            arguments: arguments.text(),
-        }
-        .digest())
+        Some(
+            CallDigestInput {
+                tenant: &self.run.tenant,
+                call: place,
+                attempt: 0,
+                revision: 0,
+                tool: &call.tool,
+                definition: call.definition.as_ref()?,
+                arguments: arguments.text(),
+            }
+            .digest(),
+        )
     }
 
     fn past(&self, index: u32) -> Option<&PastCall> {
@@ -453,7 +488,10 @@ fn repeated(past: &PastCall, now: Timestamp) -> String {
     match &past.by {
         Some(by) if past.declined > 0 => {
             let who = by.actor.as_ref().map_or("nobody", |actor| actor.as_str());
-            format!("the same call was declined {} time(s) in this run, last by {who} {seconds} s ago", past.declined)
+            format!(
+                "the same call was declined {} time(s) in this run, last by {who} {seconds} s ago",
+                past.declined
+            )
         }
         Some(_) | None => format!("the same call ran {seconds} s ago in this run"),
     }

@@ -23,7 +23,10 @@ impl Stepper<'_> {
         if reply.other_choices.0 > 0 && reply.other_choices.1 {
             self.notice(
                 "extra_choices",
-                format!("the reply held {} more choice(s) with tool calls; only the first choice is read", reply.other_choices.0),
+                format!(
+                    "the reply held {} more choice(s) with tool calls; only the first choice is read",
+                    reply.other_choices.0
+                ),
             );
         }
         match reply.end {
@@ -74,7 +77,11 @@ impl Stepper<'_> {
         self.event(EventBody::RoundCommitted(Round { round }));
         self.run.broken_in_a_row += 1;
         if self.run.broken_in_a_row >= BROKEN_REPLIES_MAX {
-            self.fail(status.as_str(), format!("{BROKEN_REPLIES_MAX} replies in a row did not end well: {why}"), true);
+            self.fail(
+                status.as_str(),
+                format!("{BROKEN_REPLIES_MAX} replies in a row did not end well: {why}"),
+                true,
+            );
         } else {
             self.next_round();
         }
@@ -101,7 +108,12 @@ impl Stepper<'_> {
             return;
         }
         let round = self.run.round;
-        self.event(EventBody::Message(RoundMessage { round, text, reasoning, incomplete: message.incomplete }));
+        self.event(EventBody::Message(RoundMessage {
+            round,
+            text,
+            reasoning,
+            incomplete: message.incomplete,
+        }));
     }
 
     fn calls_event(&mut self) {
@@ -120,7 +132,8 @@ impl Stepper<'_> {
     /// Counts the calls against the limits. Over a limit, the call and every later call of the batch are answered.
     fn count(&mut self) {
         let limits = &self.settings.limits;
-        let (total, per_tool, per_reply) = (limits.calls_total, limits.calls_per_tool, limits.calls_per_reply);
+        let (total, per_tool, per_reply) =
+            (limits.calls_total, limits.calls_per_tool, limits.calls_per_reply);
         for index in 0..self.run.calls.len() {
             let at = index as u32;
             if let Some(over) = &self.run.over {

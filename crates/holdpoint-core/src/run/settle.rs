@@ -1,6 +1,8 @@
 //! How a call is answered: once, in one place.
 
-use holdpoint_protocol::{EventBody, Executed, InteractionKind, Notice, Status, ToolProgress, ToolResult, ToolResults};
+use holdpoint_protocol::{
+    EventBody, Executed, InteractionKind, Notice, Status, ToolProgress, ToolResult, ToolResults,
+};
 
 use super::state::{CallState, Ending as RunEnding, Release};
 use super::step::Stepper;
@@ -25,7 +27,10 @@ impl Stepper<'_> {
                 let executed = if not_executed { Executed::No } else { Executed::Yes };
                 let edited = self.call(index).edited.clone();
                 let arguments = edited.as_deref();
-                self.settle_as(index, &Ending::ToolFailed { code: &code, message: &message, executed, arguments });
+                self.settle_as(
+                    index,
+                    &Ending::ToolFailed { code: &code, message: &message, executed, arguments },
+                );
             }
             ToolEnd::Panicked => {
                 let executed = self.after_a_cut(index);
@@ -42,7 +47,10 @@ impl Stepper<'_> {
                 (EffectClass::AtMostOnce, None) => self.ask_in_doubt(index, since),
                 (EffectClass::Verifiable, None) => self.probe(index),
                 (
-                    EffectClass::ReadOnly | EffectClass::Idempotent | EffectClass::AtMostOnce | EffectClass::Verifiable,
+                    EffectClass::ReadOnly
+                    | EffectClass::Idempotent
+                    | EffectClass::AtMostOnce
+                    | EffectClass::Verifiable,
                     _,
                 ) => {
                     let executed = self.after_a_cut(index);
@@ -145,7 +153,9 @@ impl Stepper<'_> {
 
     fn recover_call(&mut self, index: u32) {
         let (since, release) = match self.call(index).state.clone() {
-            CallState::Executing { since, release } | CallState::Probing { since, release } => (since, release),
+            CallState::Executing { since, release } | CallState::Probing { since, release } => {
+                (since, release)
+            }
             CallState::Proposed
             | CallState::Waiting { .. }
             | CallState::Cleared { .. }
@@ -236,7 +246,9 @@ impl Stepper<'_> {
         let Some((request, kind)) = self.call(index).request() else { return };
         let by = match &self.run.ending {
             Some(RunEnding::Supersede { .. }) => super::ClosedBy::Superseded,
-            Some(RunEnding::Cancel { .. } | RunEnding::Stop | RunEnding::Invalid { .. }) | None => super::ClosedBy::Cancel,
+            Some(RunEnding::Cancel { .. } | RunEnding::Stop | RunEnding::Invalid { .. }) | None => {
+                super::ClosedBy::Cancel
+            }
         };
         self.close(index, request, by);
         match (kind, by) {

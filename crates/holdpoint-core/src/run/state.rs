@@ -392,9 +392,17 @@ impl Run {
         self.calls.get(index as usize).and_then(|call| call.definition)
     }
 
+    /// The tool a call of the open round names.
+    pub fn tool_of(&self, index: u32) -> Option<&str> {
+        self.calls.get(index as usize).map(|call| call.tool.as_str())
+    }
+
     /// The call a request is about.
     pub fn call_of(&self, request: RequestId) -> Option<u32> {
-        (0u32..).zip(&self.calls).find(|(_, call)| call.request().is_some_and(|(id, _)| id == request)).map(|(index, _)| index)
+        (0u32..)
+            .zip(&self.calls)
+            .find(|(_, call)| call.request().is_some_and(|(id, _)| id == request))
+            .map(|(index, _)| index)
     }
 
     /// Adds the time the run worked since it was last stored. Waiting for people is not in it.

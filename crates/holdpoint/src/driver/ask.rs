@@ -9,9 +9,9 @@ use holdpoint_protocol::{Event, EventBody, Piece, RunId};
 use tokio_util::sync::CancellationToken;
 
 use super::{Driver, Inbox};
+use crate::RunInfo;
 use crate::agent::Agent;
 use crate::inner::Inner;
-use crate::RunInfo;
 
 impl Driver {
     pub(super) fn ask_model(&mut self, round: u32) {
@@ -28,11 +28,13 @@ impl Driver {
         };
         let (model, agent, info, tx) =
             (Arc::clone(&self.model), Arc::clone(&self.agent), self.info.clone(), self.tx.clone());
-        let mut pieces = Live { rt: Arc::clone(&self.rt), agent: Arc::clone(&self.agent), run: self.run.id() };
+        let mut pieces =
+            Live { rt: Arc::clone(&self.rt), agent: Arc::clone(&self.agent), run: self.run.id() };
         self.rt.tasks.spawn(async move {
-            let asked = std::panic::AssertUnwindSafe(ask(&agent, &info, round, request, &tx, async |request| {
-                model.reply(&request, &mut pieces).await
-            }));
+            let asked =
+                std::panic::AssertUnwindSafe(ask(&agent, &info, round, request, &tx, async |request| {
+                    model.reply(&request, &mut pieces).await
+                }));
             let input = tokio::select! {
                 asked = asked.catch_unwind() => asked.unwrap_or_else(|_| Input::ModelFailed {
                     round,

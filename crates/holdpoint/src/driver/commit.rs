@@ -27,13 +27,8 @@ impl Driver {
         let messages = writes.messages.clone();
         let committed_round = writes.committed_round;
         let opened = !writes.opened.is_empty();
-        let step = Step {
-            run: self.run.clone(),
-            epoch: self.epoch,
-            expected_seq: self.next_seq,
-            writes,
-            next,
-        };
+        let step =
+            Step { run: self.run.clone(), epoch: self.epoch, expected_seq: self.next_seq, writes, next };
         match self.persist(step).await {
             Some(Committed::Done { next_seq }) => self.next_seq = next_seq,
             Some(Committed::Moved) => return Stored::Moved,
@@ -60,13 +55,19 @@ impl Driver {
                     let (epoch, expected) = (step.epoch, step.expected_seq);
                     match self.rt.store.commit(&self.cx, step).await {
                         // The connection broke while it was being committed: look before doing it again.
-                        Err(Error::CommitUnknown(why)) => match self.rt.store.load(&self.cx, self.run.id()).await? {
-                            Some(now) if now.epoch == epoch && now.next_seq >= expected + events && events > 0 => {
-                                Ok(Committed::Done { next_seq: expected + events })
+                        Err(Error::CommitUnknown(why)) => {
+                            match self.rt.store.load(&self.cx, self.run.id()).await? {
+                                Some(now)
+                                    if now.epoch == epoch
+                                        && now.next_seq >= expected + events
+                                        && events > 0 =>
+                                {
+                                    Ok(Committed::Done { next_seq: expected + events })
+                                }
+                                Some(now) if now.epoch > epoch => Ok(Committed::Fenced),
+                                Some(_) | None => Err(Error::Unavailable(why)),
                             }
-                            Some(now) if now.epoch > epoch => Ok(Committed::Fenced),
-                            Some(_) | None => Err(Error::Unavailable(why)),
-                        },
+                        }
                         other => other,
                     }
                 }
@@ -145,7 +146,11 @@ fn writes(run: holdpoint_protocol::RunId, first_seq: u64, changes: Changes) -> W
         .collect();
     Writes {
         events,
-        messages: changes.messages.into_iter().map(|(round, slot, message)| (round, slot, Arc::new(message))).collect(),
+        messages: changes
+            .messages
+            .into_iter()
+            .map(|(round, slot, message)| (round, slot, Arc::new(message)))
+            .collect(),
         opened: changes.opened,
         closed: changes.closed,
         executions: changes.executions,

@@ -28,7 +28,11 @@ impl Driver {
         let tx = self.tx.clone();
         let Some(entry) = self.agent.tools.get(permit.tool()).cloned() else {
             // The check of the same step found it; an agent's tools do not change while it is loaded.
-            let end = ToolEnd::Error { code: "GATE_ERROR".into(), message: "the tool is gone".into(), not_executed: true };
+            let end = ToolEnd::Error {
+                code: "GATE_ERROR".into(),
+                message: "the tool is gone".into(),
+                not_executed: true,
+            };
             let _ = tx.try_send(Inbox::Input(Input::Finished { index, attempt, end }));
             return;
         };
@@ -36,7 +40,8 @@ impl Driver {
         self.running.insert(index, cancel.clone());
         let timeout = entry.definition.timeout().unwrap_or(TOOL_TIMEOUT_DEFAULT);
         let progress = Reported { index, tx: tx.clone(), last: Mutex::new(None) };
-        let invocation = Invocation::new(permit, Arc::clone(&self.context), cancel.clone(), Box::new(progress));
+        let invocation =
+            Invocation::new(permit, Arc::clone(&self.context), cancel.clone(), Box::new(progress));
         let max = self.agent.settings.limits.result_bytes;
         self.rt.tasks.spawn(async move {
             holdpoint_store::failpoint("before_tool");
@@ -64,7 +69,8 @@ impl Driver {
 
     pub(super) fn probe(&mut self, index: u32, exec: ExecId) {
         let tx = self.tx.clone();
-        let name = self.open.slots.get(index as usize).map(|slot| slot.proposed.name.clone()).unwrap_or_default();
+        let name =
+            self.open.slots.get(index as usize).map(|slot| slot.proposed.name.clone()).unwrap_or_default();
         let Some(entry) = self.agent.tools.get(&name).cloned() else {
             let _ = tx.try_send(Inbox::Input(Input::Probed { index, probe: Probed::Unknown }));
             return;

@@ -21,11 +21,11 @@ use holdpoint_tools::ToolContext;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
+use crate::RunInfo;
 use crate::agent::Agent;
 use crate::inner::Inner;
 use crate::outcome::Ended;
 use crate::toolset::Toolset;
-use crate::RunInfo;
 
 pub(crate) use commit::FirstStep;
 pub(crate) use place::Place;
@@ -188,11 +188,8 @@ impl Driver {
     }
 
     fn raw_step(&mut self, input: Input, changes: &mut Changes) -> Result<Vec<Effect>, Refused> {
-        let mut cx = Cx {
-            now: self.rt.now(),
-            settings: &self.agent.settings,
-            fresh: &mut crate::ids::request_id,
-        };
+        let mut cx =
+            Cx { now: self.rt.now(), settings: &self.agent.settings, fresh: &mut crate::ids::request_id };
         self.run.step(&mut self.open, input, &mut cx, changes)
     }
 
@@ -308,6 +305,7 @@ impl Driver {
             return None;
         }
         self.next_seq = loaded.next_seq;
+        self.rt.hub.jump(self.run.id(), loaded.next_seq);
         Some(loaded.facts.into_iter().map(Input::Fact).collect())
     }
 

@@ -44,7 +44,13 @@ impl Place {
 
 impl Driver {
     /// A driver of a run that is new.
-    pub(crate) fn new(rt: Arc<Inner>, agent: Arc<Agent>, model: Arc<dyn Model>, cx: Context, run: Run) -> Self {
+    pub(crate) fn new(
+        rt: Arc<Inner>,
+        agent: Arc<Agent>,
+        model: Arc<dyn Model>,
+        cx: Context,
+        run: Run,
+    ) -> Self {
         let inbox = rt.drivers.register(run.id());
         Self::at(rt, agent, model, cx, run, Place::new(), inbox)
     }

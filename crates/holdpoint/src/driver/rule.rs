@@ -28,10 +28,11 @@ impl Driver {
                 return Ruled::Unknown { known };
             }
         };
-        let arguments = match Arguments::parse(&slot.proposed.arguments, self.agent.settings.limits.argument_bytes) {
-            Ok(arguments) => arguments,
-            Err(why) => return Ruled::Invalid(why),
-        };
+        let arguments =
+            match Arguments::parse(&slot.proposed.arguments, self.agent.settings.limits.argument_bytes) {
+                Ok(arguments) => arguments,
+                Err(why) => return Ruled::Invalid(why),
+            };
         if let Err(why) = entry.schema.check(&arguments) {
             return Ruled::Invalid(why);
         }

@@ -12,12 +12,14 @@ mod output;
 pub mod private;
 #[cfg(feature = "schemars")]
 mod schema;
+mod source;
 mod tool;
 
 pub use closure::FnTool;
 pub use output::{IntoToolOutput, IntoToolResult, Json};
 #[cfg(feature = "schemars")]
 pub use schema::arguments_schema;
+pub use source::{ChangeKind, Snapshot, SourceStatus, ToolChange, ToolSource, Unusable};
 pub use tool::*;
 
 #[doc(hidden)]

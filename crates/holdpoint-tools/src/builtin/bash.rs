@@ -22,8 +22,8 @@ use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::capture::Capture;
-use super::process::Group;
 use super::workdir::Workdir;
+use crate::process::Group;
 use crate::{ToolError, ToolOutput};
 
 pub const DESCRIPTION: &str = "Runs a command with bash in the working directory, without standard input, and \

@@ -19,7 +19,6 @@ mod delete;
 mod edit;
 mod glob;
 mod list;
-mod process;
 mod read;
 mod replace;
 mod search;

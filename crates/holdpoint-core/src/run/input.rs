@@ -197,6 +197,13 @@ pub enum ToolEnd {
         /// Whether the tool proves that it had no effect.
         not_executed: bool,
     },
+    /// It cannot tell: what it works through was lost in the middle of the call.
+    Lost {
+        /// The stable code.
+        code: String,
+        /// What went wrong.
+        message: String,
+    },
     /// Not in its time.
     TimedOut,
     /// It was cancelled.

@@ -33,16 +33,19 @@ impl Stepper<'_> {
                     &Ending::ToolFailed { code: &code, message: &message, executed, arguments },
                 );
             }
+            ToolEnd::Lost { code, message } => match (self.call(index).effect, &self.run.ending) {
+                (EffectClass::AtMostOnce, None) => self.ask_in_doubt(index, since),
+                (EffectClass::Verifiable, None) => self.probe(index),
+                (
+                    EffectClass::ReadOnly
+                    | EffectClass::Idempotent
+                    | EffectClass::AtMostOnce
+                    | EffectClass::Verifiable,
+                    _,
+                ) => self.settle_broken(index, &code, &message),
+            },
             ToolEnd::Panicked => {
-                let executed = self.after_a_cut(index);
-                let edited = self.call(index).edited.clone();
-                let ending = Ending::ToolFailed {
-                    code: "TOOL_PANICKED",
-                    message: "the tool broke down while it ran",
-                    executed,
-                    arguments: edited.as_deref(),
-                };
-                self.settle_as(index, &ending);
+                self.settle_broken(index, "TOOL_PANICKED", "the tool broke down while it ran");
             }
             ToolEnd::TimedOut => match (self.call(index).effect, &self.run.ending) {
                 (EffectClass::AtMostOnce, None) => self.ask_in_doubt(index, since),
@@ -63,6 +66,14 @@ impl Stepper<'_> {
         self.ledger(index, attempt);
         self.advance();
         Ok(())
+    }
+
+    /// It failed in the middle, with what it may have done by then.
+    fn settle_broken(&mut self, index: u32, code: &str, message: &str) {
+        let executed = self.after_a_cut(index);
+        let edited = self.call(index).edited.clone();
+        let arguments = edited.as_deref();
+        self.settle_as(index, &Ending::ToolFailed { code, message, executed, arguments });
     }
 
     fn ledger(&mut self, index: u32, attempt: u32) {

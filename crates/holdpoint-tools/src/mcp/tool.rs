@@ -148,6 +148,8 @@ impl McpTool {
                 Err(ToolError::new("NOT_A_RESULT", why).outcome_unknown())
             }
             Err(ServiceError::McpError(error)) => {
+                // Some servers answer so when they were started anew and do not know the session.
+                self.link.suspect.notify_one();
                 let why = format!("the server `{server}` answered with an error: {}", error.message);
                 Err(ToolError::new("SERVER_ERROR", why))
             }
@@ -175,11 +177,17 @@ fn exec_key(exec: ExecId) -> RequestMetaObject {
     RequestMetaObject(meta)
 }
 
-/// Whether not even a connection came about.
+/// Whether it never came to the tool: no connection came about, or HTTP turned it away at the door.
 fn never_sent(error: &ServiceError) -> bool {
     let ServiceError::TransportSend(error) = error else { return false };
     match error.error.downcast_ref() {
         Some(StreamableHttpError::Client(error)) => reqwest::Error::is_connect(error),
+        Some(
+            StreamableHttpError::SessionExpired
+            | StreamableHttpError::AuthRequired(_)
+            | StreamableHttpError::InsufficientScope(_),
+        ) => true,
+        // The type is open; whatever else went wrong, it may have come to the tool.
         Some(_) | None => false,
     }
 }

@@ -123,7 +123,7 @@ impl HttpServer {
             .spawn()
             .unwrap();
         let server = Self { child, port };
-        for _ in 0..500 {
+        for _ in 0..1500 {
             if tokio::net::TcpStream::connect(("127.0.0.1", port)).await.is_ok() {
                 return server;
             }

@@ -143,6 +143,7 @@ impl Bench {
                     }
                 }
                 Effect::CallModel { .. }
+                | Effect::Recheck { .. }
                 | Effect::Probe { .. }
                 | Effect::CancelTool { .. }
                 | Effect::CancelModel

@@ -8,13 +8,14 @@ use holdpoint_core::policy::{Policy, PolicyStack};
 use holdpoint_core::run::{Execution, OnInvalidCall, Settings};
 use holdpoint_models::Model;
 use holdpoint_protocol::AgentName;
-use holdpoint_tools::{Extensions, Tool};
+use holdpoint_tools::{Extensions, Tool, ToolSource};
 
 use crate::RunInfo;
 use crate::handler::ApprovalHandler;
 use crate::hooks::{AroundRound, AroundRun};
 use crate::listener::Listener;
 use crate::permission::Permission;
+use crate::shelf::{Shelf, Source};
 use crate::start::OnNewMessage;
 use crate::toolset::{BadToolset, Toolset};
 
@@ -29,7 +30,7 @@ pub struct Agent {
     pub(crate) instructions: Arc<str>,
     pub(crate) model: Arc<dyn Model>,
     pub(crate) models: Vec<Arc<dyn Model>>,
-    pub(crate) tools: Arc<Toolset>,
+    pub(crate) tools: Shelf,
     pub(crate) policy: PolicyStack,
     pub(crate) settings: Settings,
     pub(crate) permission: Option<Arc<dyn Permission>>,
@@ -44,7 +45,10 @@ pub struct Agent {
 
 impl std::fmt::Debug for Agent {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Agent").field("name", &self.name).field("tools", &self.tools).finish_non_exhaustive()
+        f.debug_struct("Agent")
+            .field("name", &self.name)
+            .field("tools", &self.tools.now())
+            .finish_non_exhaustive()
     }
 }
 
@@ -62,6 +66,7 @@ impl Agent {
             model,
             models: Vec::new(),
             tools: Vec::new(),
+            sources: Vec::new(),
             layers: Vec::new(),
             settings: Settings::default(),
             permission: None,
@@ -80,9 +85,9 @@ impl Agent {
         &self.name
     }
 
-    /// Its tools.
-    pub fn tools(&self) -> &Toolset {
-        &self.tools
+    /// Its tools, as they are now.
+    pub fn tools(&self) -> Arc<Toolset> {
+        self.tools.now()
     }
 
     /// Its policy.
@@ -108,6 +113,7 @@ pub struct AgentBuilder {
     model: Arc<dyn Model>,
     models: Vec<Arc<dyn Model>>,
     tools: Vec<Arc<dyn Tool>>,
+    sources: Vec<Source>,
     layers: Vec<Policy>,
     settings: Settings,
     permission: Option<Arc<dyn Permission>>,
@@ -170,6 +176,18 @@ impl AgentBuilder {
     #[must_use]
     pub fn tools(mut self, tools: impl IntoIterator<Item = Arc<dyn Tool>>) -> Self {
         self.tools.extend(tools);
+        self
+    }
+
+    /// A source of tools that come and go: those of its tools that `takes` says yes to. A tool of the agent's own keeps its
+    /// name; a source's tool of the same name is left out.
+    #[must_use]
+    pub fn tool_source(
+        mut self,
+        source: Arc<dyn ToolSource>,
+        takes: impl Fn(&str) -> bool + Send + Sync + 'static,
+    ) -> Self {
+        self.sources.push(Source { source, takes: Box::new(takes) });
         self
     }
 
@@ -288,14 +306,14 @@ impl AgentBuilder {
                 return Err(BadAgent::Limit { agent: name, what, found, max });
             }
         }
-        let tools =
-            Toolset::new(self.tools).map_err(|source| BadAgent::Tools { agent: name.clone(), source })?;
+        let tools = Shelf::new(self.tools, self.sources)
+            .map_err(|source| BadAgent::Tools { agent: name.clone(), source })?;
         Ok(Agent {
             name,
             instructions: self.instructions.into(),
             model: self.model,
             models: self.models,
-            tools: Arc::new(tools),
+            tools,
             policy: PolicyStack::new(self.layers),
             settings: self.settings,
             permission: self.permission,

@@ -8,8 +8,8 @@ use holdpoint_core::digest::CallDigest;
 use holdpoint_core::policy::Verdict;
 use holdpoint_core::wording::bounded_reason;
 use holdpoint_protocol::{
-    AgentName, By, DecisionView, DecisionWord, InteractionKind, InteractionStatus, RawJson, RequestId, RunId,
-    Then,
+    AgentName, By, DecisionView, DecisionWord, Interaction, InteractionKind, InteractionStatus, RawJson,
+    RequestId, RunId, Then,
 };
 use holdpoint_store::{CancelReply, Context, Decide, DecideReply, Owner};
 
@@ -207,6 +207,9 @@ impl Inner {
         let interaction = self.store.interaction(cx, deciding.request).await?.ok_or(DecideError::NotFound)?;
         if interaction.status == InteractionStatus::Pending {
             fits(interaction.kind, deciding.word)?;
+            if matches!(deciding.word, DecisionWord::Approve | DecisionWord::ApproveWith) {
+                self.still_the_same_tool(cx, &interaction).await?;
+            }
             if let Some(arguments) = &deciding.arguments {
                 self.check_edit(cx, interaction.run_id, deciding.request, arguments).await?;
             }
@@ -244,6 +247,34 @@ impl Inner {
         }
     }
 
+    /// A tool of a source may have been defined otherwise since the request was made. Then what was shown is not what
+    /// would run: the request is asked anew, and this decision is about something that is no longer there.
+    async fn still_the_same_tool(
+        self: &Arc<Self>,
+        cx: &Context,
+        interaction: &Interaction,
+    ) -> Result<(), DecideError> {
+        let Some(agent) = self.agents.get(&interaction.agent).filter(|agent| agent.tools.can_change()) else {
+            return Ok(());
+        };
+        let run = interaction.run_id;
+        let loaded = self.store.load(cx, run).await?.ok_or(DecideError::NotFound)?;
+        let Some(index) = loaded.run.call_of(interaction.request_id) else { return Ok(()) };
+        let tools = agent.tools.now();
+        let now = loaded.run.tool_of(index).and_then(|name| tools.get(name)).map(|entry| entry.digest);
+        if now.is_none() || now == loaded.run.definition(index) {
+            return Ok(());
+        }
+        // Where it is being worked on, its next start sees to it.
+        if self.store.take(cx, run).await?.is_some() {
+            self.resume(Context { actor: loaded.run.actor().clone(), ..cx.clone() }, run);
+        }
+        match loaded.run.digest_of(index) {
+            Some(digest) => Err(DecideError::Stale { digest }),
+            None => Ok(()),
+        }
+    }
+
     /// An edited call goes through the gate as what it has become. An edit that may not run is refused as a decision.
     async fn check_edit(
         &self,
@@ -261,8 +292,8 @@ impl Inner {
         // The request may have been closed since it was looked at; then the store says so.
         let Some(index) = loaded.run.call_of(request) else { return Ok(()) };
         let name = loaded.run.tool_of(index).unwrap_or_default();
-        let entry =
-            agent.tools.get(name).ok_or_else(|| gone(format!("the tool `{name}` is not loaded here")))?;
+        let tools = agent.tools.now();
+        let entry = tools.get(name).ok_or_else(|| gone(format!("the tool `{name}` is not loaded here")))?;
         let arguments =
             Arguments::parse(text, agent.settings.limits.argument_bytes).map_err(DecideError::InvalidEdit)?;
         entry.schema.check(&arguments).map_err(DecideError::InvalidEdit)?;

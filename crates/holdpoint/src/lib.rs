@@ -51,6 +51,7 @@ mod listener;
 mod outcome;
 mod permission;
 mod runtime;
+mod shelf;
 mod start;
 mod sweeper;
 pub mod testkit;

@@ -271,7 +271,7 @@ impl First {
     fn input(&self, agent: &Agent) -> Input {
         match self {
             Self::Message(message) => {
-                Input::Start { message: message.clone(), tools: agent.tools.names().to_vec() }
+                Input::Start { message: message.clone(), tools: agent.tools.now().names().to_vec() }
             }
             Self::Call { tool, arguments } => {
                 Input::Invoke { tool: tool.clone(), arguments: arguments.clone() }

@@ -60,43 +60,66 @@ pub enum BadToolset {
         why: String,
     },
     /// Too many.
-    #[error("{found} tools, at most {TOOLS_PER_REQUEST_MAX}")]
+    #[error("tool `{name}` is one too many: at most {TOOLS_PER_REQUEST_MAX} can be offered")]
     TooMany {
-        /// How many.
-        found: usize,
+        /// The first that is too many.
+        name: String,
     },
 }
 
 impl Toolset {
+    /// All of these, or what is wrong with them.
     pub(crate) fn new(tools: Vec<Arc<dyn Tool>>) -> Result<Self, BadToolset> {
-        if tools.len() > TOOLS_PER_REQUEST_MAX {
-            return Err(BadToolset::TooMany { found: tools.len() });
-        }
-        let mut entries: HashMap<String, Arc<Entry>> = HashMap::new();
-        let mut definitions = Vec::with_capacity(tools.len());
+        let mut set = Self::empty();
         for tool in tools {
-            let definition = tool.definition().clone();
-            let (name, origin) = (definition.name.clone(), definition.origin.clone());
-            let legal = |b: u8| b.is_ascii_alphanumeric() || b == b'_' || b == b'-';
-            if name.is_empty() || name.len() > TOOL_NAME_MAX_BYTES || !name.bytes().all(legal) {
-                return Err(BadToolset::Name { name, origin });
-            }
-            if let Some(first) = entries.get(&name) {
-                let first = first.definition.origin.clone();
-                return Err(BadToolset::Twice { name, first, second: origin });
-            }
-            let schema = Schema::compile(&definition.schema).map_err(|why| BadToolset::Schema {
-                name: name.clone(),
-                origin,
-                why: why.to_string(),
-            })?;
-            definitions.push(definition.clone());
-            let digest = definition_digest(&definition);
-            entries.insert(name, Arc::new(Entry { definition: Arc::new(definition), digest, schema, tool }));
+            set.add(tool)?;
         }
-        let names = definitions.iter().map(|definition| definition.name.clone()).collect();
-        let digest = tool_set_digest(&definitions);
-        Ok(Self { entries, names, stored: ToolSet { digest, tools: definitions.into() } })
+        set.seal();
+        Ok(set)
+    }
+
+    /// Those of these that fit together, and why the others are left out.
+    pub(crate) fn of_what_fits(tools: impl Iterator<Item = Arc<dyn Tool>>) -> (Self, Vec<BadToolset>) {
+        let mut set = Self::empty();
+        let left_out = tools.filter_map(|tool| set.add(tool).err()).collect();
+        set.seal();
+        (set, left_out)
+    }
+
+    fn empty() -> Self {
+        let stored = ToolSet { digest: tool_set_digest(&[]), tools: Arc::default() };
+        Self { entries: HashMap::new(), names: Vec::new(), stored }
+    }
+
+    fn add(&mut self, tool: Arc<dyn Tool>) -> Result<(), BadToolset> {
+        if self.names.len() >= TOOLS_PER_REQUEST_MAX {
+            return Err(BadToolset::TooMany { name: tool.definition().name.clone() });
+        }
+        let definition = tool.definition().clone();
+        let (name, origin) = (definition.name.clone(), definition.origin.clone());
+        let legal = |b: u8| b.is_ascii_alphanumeric() || b == b'_' || b == b'-';
+        if name.is_empty() || name.len() > TOOL_NAME_MAX_BYTES || !name.bytes().all(legal) {
+            return Err(BadToolset::Name { name, origin });
+        }
+        if let Some(first) = self.entries.get(&name) {
+            let first = first.definition.origin.clone();
+            return Err(BadToolset::Twice { name, first, second: origin });
+        }
+        let schema = Schema::compile(&definition.schema).map_err(|why| BadToolset::Schema {
+            name: name.clone(),
+            origin,
+            why: why.to_string(),
+        })?;
+        let digest = definition_digest(&definition);
+        self.names.push(name.clone());
+        self.entries.insert(name, Arc::new(Entry { definition: Arc::new(definition), digest, schema, tool }));
+        Ok(())
+    }
+
+    fn seal(&mut self) {
+        let in_order = self.names.iter().filter_map(|name| self.entries.get(name));
+        let tools: Arc<[ToolDefinition]> = in_order.map(|entry| (*entry.definition).clone()).collect();
+        self.stored = ToolSet { digest: tool_set_digest(&tools), tools };
     }
 
     /// The names, in order.

@@ -132,6 +132,12 @@ pub enum Effect {
         /// The call.
         index: u32,
     },
+    /// See whether the tool of this call, which waits, is still defined as it was; answer with `Input::Changed` when it is
+    /// not.
+    Recheck {
+        /// The call.
+        index: u32,
+    },
     /// Run it.
     Execute(Permit),
     /// Ask a `verifiable` tool whether an earlier attempt ran.

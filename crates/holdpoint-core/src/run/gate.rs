@@ -10,7 +10,7 @@ use holdpoint_protocol::{
 
 use super::state::{Call, CallState, Ending as RunEnding, PastCall, Release};
 use super::step::Stepper;
-use super::{AuditRecord, Check, Effect, LedgerLine, OnInvalidCall, Opened, Refused, Ruled, Stage};
+use super::{AuditRecord, Check, ClosedBy, Effect, LedgerLine, OnInvalidCall, Opened, Refused, Ruled, Stage};
 use crate::arguments::Arguments;
 use crate::digest::{CallDigest, CallDigestInput, DefinitionDigest};
 use crate::exec::exec_id;
@@ -290,6 +290,36 @@ impl Stepper<'_> {
                 None => self.gate_error(index, "what would run is not what was decided on"),
             }
         }
+    }
+
+    /// The tool of a call that waits is defined otherwise now: nobody can approve the old one any more. The request is
+    /// superseded, and asked again with what changed.
+    pub(super) fn changed(
+        &mut self,
+        index: u32,
+        tool: Arc<ToolDefinition>,
+        definition: DefinitionDigest,
+        ruling: Ruling,
+    ) -> Result<(), Refused> {
+        let call = self.run.calls.get(index as usize).ok_or(Refused("there is no such call"))?;
+        let CallState::Waiting { request, kind: InteractionKind::Approval } = call.state else {
+            return Err(Refused("the call does not wait for an approval"));
+        };
+        if call.definition == Some(definition) {
+            return Err(Refused("the tool is what it was"));
+        }
+        self.close(index, request, ClosedBy::Superseded);
+        let what = self.what_changed(index, &tool);
+        self.rebind(index, tool, definition);
+        if ruling.verdict == Verdict::Deny {
+            self.settle_as(index, &Ending::PolicyDenied { reason: &ruling.reason });
+        } else {
+            self.ask(index, ruling.reason, Some(what));
+        }
+        // It waits for something else now, and says so.
+        self.run.suspended = false;
+        self.advance();
+        Ok(())
     }
 
     /// The permit: the text at hand, under the digest that was decided on, or nothing.

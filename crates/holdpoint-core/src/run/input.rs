@@ -58,6 +58,17 @@ pub enum Input {
         /// How things stand.
         check: Check,
     },
+    /// The answer to [`crate::run::Effect::Recheck`]: the tool of a call that waits is defined otherwise now.
+    Changed {
+        /// The call.
+        index: u32,
+        /// The tool as it is loaded now.
+        tool: Arc<ToolDefinition>,
+        /// The digest of its definition now.
+        definition: DefinitionDigest,
+        /// What policy says now.
+        ruling: Ruling,
+    },
     /// A call ended.
     Finished {
         /// The call.

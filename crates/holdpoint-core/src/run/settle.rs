@@ -161,12 +161,22 @@ impl Stepper<'_> {
                 for index in 0..self.run.calls.len() as u32 {
                     self.recover_call(index);
                 }
+                self.recheck_waiting();
                 self.advance();
             }
             // A fact has ended it.
             Stage::New | Stage::Ruling | Stage::Finished(_) | Stage::Failed => {}
         }
         Ok(())
+    }
+
+    /// A tool may have been defined otherwise since a call began to wait.
+    fn recheck_waiting(&mut self) {
+        for index in 0..self.run.calls.len() as u32 {
+            if let Some((_, InteractionKind::Approval)) = self.call(index).request() {
+                self.effects.push(Effect::Recheck { index });
+            }
+        }
     }
 
     fn recover_call(&mut self, index: u32) {

@@ -397,6 +397,11 @@ impl Run {
         self.calls.get(index as usize).map(|call| call.tool.as_str())
     }
 
+    /// What a decision on a call of the open round binds to.
+    pub fn digest_of(&self, index: u32) -> Option<CallDigest> {
+        self.calls.get(index as usize).and_then(|call| call.digest)
+    }
+
     /// The call a request is about.
     pub fn call_of(&self, request: RequestId) -> Option<u32> {
         (0u32..)

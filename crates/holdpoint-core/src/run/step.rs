@@ -57,6 +57,9 @@ impl Stepper<'_> {
             Input::Ruled(ruled) => self.ruled(ruled),
             Input::Facts(facts) => self.facts(facts),
             Input::Checked { index, check } => self.checked(index, check),
+            Input::Changed { index, tool, definition, ruling } => {
+                self.changed(index, tool, definition, ruling)
+            }
             Input::Finished { index, attempt, end } => self.finished(index, attempt, end),
             Input::Probed { index, probe } => self.probed(index, probe),
             Input::Progress { index, message, fraction } => self.progress(index, message, fraction),

@@ -12,12 +12,13 @@ use super::{Driver, Inbox};
 use crate::RunInfo;
 use crate::agent::Agent;
 use crate::inner::Inner;
+use crate::toolset::Toolset;
 
 impl Driver {
     pub(super) fn ask_model(&mut self, round: u32) {
         let cancel = CancellationToken::new();
         self.asking = Some(cancel.clone());
-        self.tools = Arc::clone(&self.agent.tools);
+        self.offer(self.agent.tools.now());
         self.offered = None;
         let request = ModelRequest {
             instructions: Arc::clone(&self.agent.instructions),
@@ -46,6 +47,14 @@ impl Driver {
             };
             let _ = tx.send(Inbox::Input(input)).await;
         });
+    }
+
+    /// These are the tools of the round. When they are others than before, that is stored with the round's reply.
+    fn offer(&mut self, tools: Arc<Toolset>) {
+        if tools.stored().digest != self.tools.stored().digest {
+            self.new_tools = Some(tools.stored().clone());
+        }
+        self.tools = tools;
     }
 }
 

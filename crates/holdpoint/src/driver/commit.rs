@@ -22,7 +22,8 @@ pub(super) enum Stored {
 
 impl Driver {
     pub(super) async fn commit(&mut self, changes: Changes, next: Next) -> Stored {
-        let writes = writes(self.run.id(), self.next_seq, changes);
+        let mut writes = writes(self.run.id(), self.next_seq, changes);
+        writes.tools = self.new_tools.clone();
         let events = writes.events.clone();
         let messages = writes.messages.clone();
         let committed_round = writes.committed_round;
@@ -38,6 +39,7 @@ impl Driver {
             }
             None => return Stored::Lost,
         }
+        self.new_tools = None;
         holdpoint_store::failpoint("after_step");
         self.history.grow(messages, committed_round);
         self.publish(&events, opened);
@@ -83,7 +85,7 @@ impl Driver {
         key: Option<IdempotencyKey>,
     ) -> (StartRun, FirstStep) {
         let mut writes = writes(self.run.id(), self.next_seq, changes);
-        writes.tools = Some(self.agent.tools.stored().clone());
+        writes.tools = Some(self.tools.stored().clone());
         let first = FirstStep {
             events: writes.events.clone(),
             messages: writes.messages.clone(),

@@ -26,8 +26,8 @@ impl Driver {
     pub(super) fn execute(&mut self, permit: Permit) {
         let (index, attempt) = (permit.call().index, permit.attempt());
         let tx = self.tx.clone();
-        let Some(entry) = self.agent.tools.get(permit.tool()).cloned() else {
-            // The check of the same step found it; an agent's tools do not change while it is loaded.
+        let Some(entry) = self.agent.tools.now().get(permit.tool()).cloned() else {
+            // The check of the same step found it; a source has taken it away since.
             let end = ToolEnd::Error {
                 code: "GATE_ERROR".into(),
                 message: "the tool is gone".into(),
@@ -74,7 +74,7 @@ impl Driver {
         let tx = self.tx.clone();
         let name =
             self.open.slots.get(index as usize).map(|slot| slot.proposed.name.clone()).unwrap_or_default();
-        let Some(entry) = self.agent.tools.get(&name).cloned() else {
+        let Some(entry) = self.agent.tools.now().get(&name).cloned() else {
             let _ = tx.try_send(Inbox::Input(Input::Probed { index, probe: Probed::Unknown }));
             return;
         };

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use holdpoint_core::decision::Fact;
 use holdpoint_core::run::{Changes, Cx, Effect, Input, OpenRound, Refused, Run, Standing};
 use holdpoint_models::Model;
-use holdpoint_store::{Context, Loaded, Next};
+use holdpoint_store::{Context, Loaded, Next, ToolSet};
 use holdpoint_tools::ToolContext;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -63,6 +63,7 @@ pub(crate) struct Driver {
     pub(crate) next_seq: u64,
     pub(crate) history: commit::History,
     pub(crate) tools: Arc<Toolset>,
+    pub(crate) new_tools: Option<ToolSet>,
     pub(crate) offered: Option<Vec<String>>,
     pub(crate) model: Arc<dyn Model>,
     pub(crate) context: Arc<ToolContext>,
@@ -162,24 +163,30 @@ impl Driver {
         let mut asked = VecDeque::from(self.raw_step(input, changes)?);
         let mut later = Vec::new();
         while let Some(effect) = asked.pop_front() {
-            match effect {
-                Effect::Rule => {
-                    let ruled = self.rule().await;
-                    asked.extend(self.raw_step(Input::Ruled(ruled), changes)?);
-                }
+            let answer = match effect {
+                Effect::Rule => Some(Input::Ruled(self.rule().await)),
                 // A process that stops claims nothing more; whoever takes the run over checks again.
-                Effect::Check { .. } if self.stopping => later.push(Effect::Release),
-                Effect::Check { index } => {
-                    let check = self.check(index).await;
-                    asked.extend(self.raw_step(Input::Checked { index, check }, changes)?);
+                Effect::Check { .. } | Effect::CallModel { .. } if self.stopping => {
+                    later.push(Effect::Release);
+                    None
                 }
-                Effect::CallModel { .. } if self.stopping => later.push(Effect::Release),
+                Effect::Check { index } => Some(Input::Checked { index, check: self.check(index).await }),
+                Effect::Recheck { index } => self.recheck(index),
                 effect @ (Effect::CallModel { .. }
                 | Effect::Execute(_)
                 | Effect::Probe { .. }
                 | Effect::CancelTool { .. }
                 | Effect::CancelModel
-                | Effect::Release) => later.push(effect),
+                | Effect::Release) => {
+                    later.push(effect);
+                    None
+                }
+            };
+            match answer.map(|answer| self.raw_step(answer, changes)) {
+                Some(Ok(more)) => asked.extend(more),
+                // Another answer of the same step has settled the call meanwhile.
+                Some(Err(Refused(why))) => tracing::debug!(run = %self.run.id(), why, "no longer asked for"),
+                None => {}
             }
         }
         Ok(later)
@@ -223,7 +230,7 @@ impl Driver {
                     }
                 }
                 // Performed within the step, or a matter of how the run is left.
-                Effect::Rule | Effect::Check { .. } | Effect::Release => {}
+                Effect::Rule | Effect::Check { .. } | Effect::Recheck { .. } | Effect::Release => {}
             }
         }
     }
@@ -285,6 +292,7 @@ impl Driver {
                     Input::Start { .. }
                     | Input::Invoke { .. }
                     | Input::Ruled(_)
+                    | Input::Changed { .. }
                     | Input::Facts(_)
                     | Input::Checked { .. }
                     | Input::Progress { .. }

@@ -68,7 +68,8 @@ impl Driver {
         let info = RunInfo::of(&run);
         Self {
             context: tool_context(&agent, &info),
-            tools: Arc::clone(&agent.tools),
+            tools: agent.tools.now(),
+            new_tools: None,
             epoch: place.epoch,
             next_seq: place.next_seq,
             open: place.open,

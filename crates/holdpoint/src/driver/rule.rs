@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use holdpoint_core::arguments::Arguments;
-use holdpoint_core::run::{Check, Ruled, Slot};
+use holdpoint_core::run::{Check, Input, Ruled, Slot};
 
 use super::Driver;
 use crate::permission::{Permitted, permitted};
@@ -57,7 +57,8 @@ impl Driver {
         let Some(arguments) = &slot.arguments else {
             return Check::Failed { what: "the call's arguments are gone".into() };
         };
-        let Some(entry) = self.agent.tools.get(&slot.proposed.name) else {
+        let tools = self.agent.tools.now();
+        let Some(entry) = tools.get(&slot.proposed.name) else {
             return Check::Unavailable { what: format!("the tool `{}`", slot.proposed.name) };
         };
         if self.run.definition(index) != Some(entry.digest)
@@ -75,6 +76,20 @@ impl Driver {
             tool: Arc::clone(&entry.definition),
             definition: entry.digest,
         }
+    }
+
+    /// Whether a call that waits is still what it was when it was asked about: `None` when it is.
+    pub(super) fn recheck(&self, index: u32) -> Option<Input> {
+        let slot = self.open.slots.get(index as usize)?;
+        let tools = self.agent.tools.now();
+        // A tool that is gone may come back; what became of it is looked at when the call is to start.
+        let entry = tools.get(&slot.proposed.name)?;
+        (self.run.definition(index) != Some(entry.digest)).then(|| Input::Changed {
+            index,
+            tool: Arc::clone(&entry.definition),
+            definition: entry.digest,
+            ruling: self.agent.policy.rule(&entry.definition.name),
+        })
     }
 
     async fn permitted(&self, entry: &Entry, arguments: &Arguments) -> Permitted {

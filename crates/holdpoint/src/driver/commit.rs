@@ -108,6 +108,9 @@ impl Driver {
             match &event.body {
                 EventBody::Finish(finish) => self.ended = Some(Ended::Finished(finish.clone())),
                 EventBody::Error(error) => self.ended = Some(Ended::Failed(error.clone())),
+                EventBody::Decision(decision) => {
+                    self.rt.handling.closed(self.run.id(), decision.request_id);
+                }
                 EventBody::ApprovalRequest(request) if opened && self.agent.handler.is_some() => {
                     requests.push(request.clone());
                 }

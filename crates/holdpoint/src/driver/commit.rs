@@ -93,7 +93,8 @@ impl Driver {
         (StartRun { run: self.run.clone(), writes, key, next: self.next_of(effects) }, first)
     }
 
-    pub(super) fn began(&mut self, first: FirstStep, has_history: bool) {
+    /// The first step is stored: it is shown before anything else can be stored of the run.
+    pub(crate) fn began(&mut self, first: FirstStep, has_history: bool) {
         self.next_seq += first.events.len() as u64;
         if has_history {
             self.history = History::default();

@@ -28,7 +28,6 @@ use crate::inner::Inner;
 use crate::outcome::Ended;
 use crate::toolset::Toolset;
 
-pub(crate) use commit::FirstStep;
 pub(crate) use place::Place;
 
 /// How long what is being cancelled gets to stop.
@@ -87,9 +86,8 @@ enum Flow {
 }
 
 impl Driver {
-    /// Carries a run on whose first step has just been stored.
-    pub(crate) async fn begin(mut self, first: FirstStep, effects: Vec<Effect>, has_history: bool) {
-        self.began(first, has_history);
+    /// Carries a run on whose first step has just been stored and shown.
+    pub(crate) async fn begin(mut self, effects: Vec<Effect>) {
         let next = self.next_of(&effects);
         if next == Next::Keep && !self.knows_history(&effects).await {
             return self.let_go();
@@ -365,6 +363,9 @@ impl Driver {
                 }
                 self.rt.waiters.ended(self.run.id(), &ended);
             }
+            // Somebody decided since this was stored, and the run is in other hands here: it does not wait any more.
+            (Next::End, None) | (Next::Suspend | Next::Later(_) | Next::Keep, _)
+                if self.rt.drivers.has(self.run.id()) => {}
             (Next::End, None) | (Next::Suspend | Next::Later(_) | Next::Keep, _) => {
                 self.rt.hub.rest(self.run.id());
                 self.rt.suspended(self.run.id(), self.run.pending());

@@ -19,13 +19,19 @@ use serde_json::json;
 
 const BASH: (&str, &str, &str) = ("c1", "Bash", r#"{"command":"ls"}"#);
 
-fn policy(rule: impl FnOnce(holdpoint::core::policy::PolicyBuilder) -> holdpoint::core::policy::PolicyBuilder) -> Policy {
+fn policy(
+    rule: impl FnOnce(holdpoint::core::policy::PolicyBuilder) -> holdpoint::core::policy::PolicyBuilder,
+) -> Policy {
     rule(Policy::builder("now")).build().unwrap()
 }
 
 /// An agent with `Bash` under a policy.
 fn under(log: &Log, model: &Scripted, policy: Policy) -> Agent {
-    Agent::builder("main", model.clone()).tool(tool(log, "Bash", &["command"], "ok")).policy(policy).build().unwrap()
+    Agent::builder("main", model.clone())
+        .tool(tool(log, "Bash", &["command"], "ok"))
+        .policy(policy)
+        .build()
+        .unwrap()
 }
 
 on_every_store! {
@@ -251,7 +257,12 @@ struct Granted(Arc<AtomicBool>);
 
 #[async_trait]
 impl Permission for Granted {
-    async fn check(&self, _run: &RunInfo, _tool: &ToolDefinition, _: &serde_json::Value) -> Result<(), Forbidden> {
+    async fn check(
+        &self,
+        _run: &RunInfo,
+        _tool: &ToolDefinition,
+        _: &serde_json::Value,
+    ) -> Result<(), Forbidden> {
         if self.0.load(Ordering::Relaxed) { Ok(()) } else { Err(Forbidden { code: "REVOKED".into() }) }
     }
 }

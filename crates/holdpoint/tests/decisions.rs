@@ -386,7 +386,12 @@ struct NotForbidden;
 
 #[async_trait]
 impl Permission for NotForbidden {
-    async fn check(&self, _: &RunInfo, _: &ToolDefinition, arguments: &serde_json::Value) -> Result<(), Forbidden> {
+    async fn check(
+        &self,
+        _: &RunInfo,
+        _: &ToolDefinition,
+        arguments: &serde_json::Value,
+    ) -> Result<(), Forbidden> {
         if arguments["sum"] == "forbidden" { Err(Forbidden { code: "TOO_MUCH".into() }) } else { Ok(()) }
     }
 }

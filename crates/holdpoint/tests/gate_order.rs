@@ -317,7 +317,12 @@ struct NoSecrets;
 
 #[async_trait]
 impl Permission for NoSecrets {
-    async fn check(&self, run: &RunInfo, _tool: &ToolDefinition, arguments: &serde_json::Value) -> Result<(), Forbidden> {
+    async fn check(
+        &self,
+        run: &RunInfo,
+        _tool: &ToolDefinition,
+        arguments: &serde_json::Value,
+    ) -> Result<(), Forbidden> {
         assert_eq!(run.actor, local().actor);
         let secret = arguments.as_object().unwrap().values().any(|value| value == "secret");
         if secret { Err(Forbidden { code: "SECRET_AREA".into() }) } else { Ok(()) }
@@ -328,7 +333,12 @@ struct Breaks;
 
 #[async_trait]
 impl Permission for Breaks {
-    async fn check(&self, _run: &RunInfo, _tool: &ToolDefinition, arguments: &serde_json::Value) -> Result<(), Forbidden> {
+    async fn check(
+        &self,
+        _run: &RunInfo,
+        _tool: &ToolDefinition,
+        arguments: &serde_json::Value,
+    ) -> Result<(), Forbidden> {
         match arguments["path"].as_str() {
             Some("panic") => panic!("broken check"),
             Some("hang") => std::future::pending().await,

@@ -32,8 +32,10 @@ fn all(log: &Log, model: &Scripted) -> holdpoint::AgentBuilder {
         .tool(direct("time", "noon"))
         .tool(read_only(log, "Read", &["path"], "contents"))
         .tool(
-            FnTool::new(definition("fails", &[]), |_| async { Err::<String, _>(ToolError::new("NOPE", "no")) })
-                .return_direct(),
+            FnTool::new(definition("fails", &[]), |_| async {
+                Err::<String, _>(ToolError::new("NOPE", "no"))
+            })
+            .return_direct(),
         )
         .policy(Policy::builder("all").require_approval_for(["ask_*"]).allow(["*"]).build().unwrap())
 }
@@ -184,7 +186,10 @@ async fn an_invoked_call_goes_through_the_same_gate() {
         within(runtime.wait(&local(), started.run)).await.unwrap()
     };
     let read = invoke("Read", r#"{"path":"a"}"#).await;
-    assert_eq!((read.text(), read.finish().unwrap().status), (Some("contents of notes.txt"), FinishStatus::Success));
+    assert_eq!(
+        (read.text(), read.finish().unwrap().status),
+        (Some("contents of notes.txt"), FinishStatus::Success)
+    );
     assert_eq!(log.names(), ["Read"]);
 
     let write = invoke("Write", r#"{"path":"a","content":"b"}"#).await;
@@ -195,8 +200,18 @@ async fn an_invoked_call_goes_through_the_same_gate() {
     let kinds: Vec<_> = kinds(&events(&runtime, write.run).await).into_iter().map(str::to_owned).collect();
     assert_eq!(
         kinds,
-        ["run_started", "tool_call", "approval_request", "suspended", "decision", "resumed", "tool_started",
-         "tool_result", "round_committed", "finish"]
+        [
+            "run_started",
+            "tool_call",
+            "approval_request",
+            "suspended",
+            "decision",
+            "resumed",
+            "tool_started",
+            "tool_result",
+            "round_committed",
+            "finish"
+        ]
     );
 
     for (name, arguments, status) in [("nope", "{}", "unknown_tool"), ("Read", "[]", "invalid_arguments")] {

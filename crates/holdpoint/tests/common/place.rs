@@ -6,9 +6,7 @@ use std::time::Duration;
 use holdpoint::core::message::Message;
 use holdpoint::prelude::*;
 use holdpoint::protocol::{Interaction, RequestId, RunId, RunView, Timestamp};
-use holdpoint::store::{
-    ChainCheck, InteractionFilter, ManualClock, MemoryStore, PageRequest, Store,
-};
+use holdpoint::store::{ChainCheck, InteractionFilter, ManualClock, MemoryStore, PageRequest, Store};
 use holdpoint::{DecideError, Decided, RunOutcome, RuntimeBuilder};
 
 /// Where runs outlive processes.
@@ -116,16 +114,13 @@ impl Process {
     pub fn interactions(&self, run: RunId) -> Vec<Interaction> {
         let filter = InteractionFilter { run: Some(run), ..Default::default() };
         let page = PageRequest { cursor: None, limit: 200 };
-        self.run(async |runtime| {
-            runtime.store().interactions(&local(), &filter, &page).await.unwrap().items
-        })
+        self.run(async |runtime| runtime.store().interactions(&local(), &filter, &page).await.unwrap().items)
     }
 
     /// The open request for this tool.
     pub fn request(&self, run: RunId, tool: &str) -> RequestId {
         let open = self.open(run);
-        let of_tool =
-            open.iter().find(|item| field(item, "toolName") == tool).map(|item| item.request_id);
+        let of_tool = open.iter().find(|item| field(item, "toolName") == tool).map(|item| item.request_id);
         of_tool.unwrap_or_else(|| panic!("nothing is open for {tool}: {open:?}"))
     }
 

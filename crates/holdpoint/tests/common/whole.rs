@@ -26,7 +26,10 @@ pub fn check_history(history: &[Arc<Message>]) {
                     );
                     assert!(!answer.content.to_raw_json().get().is_empty());
                 }
-                assert!(!matches!(messages.peek(), Some(Message::Tool(_))), "an answer too many: {history:#?}");
+                assert!(
+                    !matches!(messages.peek(), Some(Message::Tool(_))),
+                    "an answer too many: {history:#?}"
+                );
             }
             Message::Tool(answer) => panic!("an answer without a call: {answer:?}"),
             Message::User(_) | Message::Note(_) => {}

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use holdpoint::Toolset;
 use holdpoint::core::policy::{Ruling, Verdict};
 use holdpoint::core::tool::EffectClass;
 use holdpoint::protocol::{AgentName, Reason};
@@ -58,12 +59,14 @@ pub(super) struct Asked {
 pub(super) fn list(app: &App, call: &Call) -> Result<Answer, Refusal> {
     call.query.only(&[])?;
     let agents = app.runtime.agents();
-    let items = agents.iter().map(|agent| view(agent)).collect();
+    // Held while they are shown: a source may change them at any time.
+    let offered: Vec<_> = agents.iter().map(|agent| agent.tools()).collect();
+    let items = agents.iter().zip(&offered).map(|(agent, tools)| view(agent, tools)).collect();
     Ok(Answer::ok(&Agents { items }))
 }
 
-fn view(agent: &Agent) -> AgentView<'_> {
-    let tools = agent.tools().definitions().iter().map(|tool| {
+fn view<'a>(agent: &'a Agent, offered: &'a Toolset) -> AgentView<'a> {
+    let tools = offered.definitions().iter().map(|tool| {
         let ruling = agent.policy().rule(&tool.name);
         ToolView {
             name: &tool.name,

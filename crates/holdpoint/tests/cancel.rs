@@ -227,8 +227,11 @@ async fn what_does_not_stop_within_the_grace_is_settled_as_unknown() {
     assert!(took >= CANCEL_GRACE && took < CANCEL_GRACE + Duration::from_secs(2), "{took:?}");
     assert_eq!(outcome.finish().unwrap().status, FinishStatus::Cancelled);
     let events = events(&runtime, run).await;
-    let ended: Vec<_> = events.iter().filter(|event| event["type"] == "tool_result")
-        .map(|event| event["toolResults"][0]["executed"].as_str().unwrap().to_owned()).collect();
+    let ended: Vec<_> = events
+        .iter()
+        .filter(|event| event["type"] == "tool_result")
+        .map(|event| event["toolResults"][0]["executed"].as_str().unwrap().to_owned())
+        .collect();
     assert_eq!(ended, ["unknown", "no"]);
     check_events(&events, holdpoint::protocol::RunStatus::Finished);
 }

@@ -229,13 +229,17 @@ async fn a_tool_whose_time_is_up_is_told_before_it_is_dropped() {
 async fn a_tool_that_says_nothing_of_time_has_the_default() {
     let log = Log::default();
     let model = calls_then_done(&[("c1", "slow", "{}")]);
-    let agent = Agent::builder("main", model.clone()).tool(hanging(&log, "slow", ReadOnly)).policy(allow_all());
+    let agent =
+        Agent::builder("main", model.clone()).tool(hanging(&log, "slow", ReadOnly)).policy(allow_all());
     let runtime = Runtime::builder().agent(agent.build().unwrap()).build().unwrap();
     let began = tokio::time::Instant::now();
     run(&runtime).await;
     assert_eq!(told(&model, 2)[0].status, "timed_out");
     let took = began.elapsed();
-    assert!(took >= holdpoint::TOOL_TIMEOUT_DEFAULT && took < holdpoint::TOOL_TIMEOUT_DEFAULT * 2, "{took:?}");
+    assert!(
+        took >= holdpoint::TOOL_TIMEOUT_DEFAULT && took < holdpoint::TOOL_TIMEOUT_DEFAULT * 2,
+        "{took:?}"
+    );
 }
 
 /// Progress is shown between start and end, with the call's ids.

@@ -291,7 +291,7 @@ on_every_store! {
         for word in [DecisionWord::Ran, DecisionWord::Leave, DecisionWord::Answer] {
             let mut deciding = Deciding::new(request, word, human());
             if word != DecisionWord::Leave {
-                deciding.result = Some(serde_json::value::to_raw_value("x").unwrap().into());
+                deciding.result = Some(serde_json::value::to_raw_value("x").unwrap());
             }
             assert!(matches!(process.decide(deciding), Err(DecideError::WrongWord { .. })));
         }

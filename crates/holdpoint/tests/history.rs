@@ -155,7 +155,7 @@ on_every_store! {
             let mut deciding = Deciding::new(doubt.request_id, word, human());
             if word == DecisionWord::Ran {
                 assert!(second.decide(deciding.clone()).is_err(), "it needs what came of it");
-                let raw: RawJson = serde_json::value::RawValue::from_string(r#"{"receipt":7}"#.into()).unwrap().into();
+                let raw: RawJson = serde_json::value::RawValue::from_string(r#"{"receipt":7}"#.into()).unwrap();
                 deciding.result = Some(raw);
             }
             second.decide(deciding).unwrap();

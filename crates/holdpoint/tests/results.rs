@@ -13,7 +13,7 @@ use holdpoint::protocol::{FinishStatus, RawJson};
 use serde_json::json;
 
 fn raw(json: &str) -> RawJson {
-    serde_json::value::RawValue::from_string(json.into()).unwrap().into()
+    serde_json::value::RawValue::from_string(json.into()).unwrap()
 }
 
 fn all(log: &Log, model: &Scripted) -> holdpoint::AgentBuilder {

@@ -133,8 +133,8 @@ async fn a_slow_body_is_given_up() {
 /// reads gets all of it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_slow_reader_is_cut_and_the_run_and_others_are_not_touched() {
-    const PIECES: usize = 2_500;
-    let words = format!("{} ", "x".repeat(2_000)).repeat(PIECES);
+    const PIECES: usize = 1_500;
+    let words = format!("{} ", "x".repeat(3_000)).repeat(PIECES);
     let model = Scripted::new("script")
         .rule(
             When::any().has_tool_result(true),

@@ -1,5 +1,7 @@
 //! Deciding over HTTP: what was shown is what is decided, once, by an explicit word - on both routes.
 
+#![allow(clippy::unwrap_used)] // these are tests
+
 mod common;
 
 use common::*;

@@ -1,5 +1,7 @@
 //! Starting over HTTP: refused before a run exists, or the same run however it is watched.
 
+#![allow(clippy::unwrap_used)] // these are tests
+
 mod common;
 
 use std::time::Duration;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use holdpoint::Runtime;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -21,6 +21,11 @@ use crate::{
 
 /// Pause after a connection could not be accepted for want of something that comes back (file descriptors).
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Connections the system holds until they are accepted.
+const BACKLOG: u32 = 1024;
+/// Bytes the system holds for a client that does not read.
+const SEND_BUFFER_BYTES: u32 = 256 * 1024;
 
 /// The way to a server.
 pub struct Server;
@@ -51,7 +56,7 @@ impl Server {
         if config.heartbeat.is_zero() || config.heartbeat > HEARTBEAT_INTERVAL_MAX {
             return Err(ServerError::Heartbeat(config.heartbeat));
         }
-        let listener = TcpListener::bind(config.listen).await.map_err(|source| match source.kind() {
+        let listener = listen(config.listen).map_err(|source| match source.kind() {
             std::io::ErrorKind::AddrInUse => ServerError::Taken(config.listen),
             _ => ServerError::Bind { address: config.listen, source },
         })?;
@@ -133,6 +138,16 @@ impl BoundServer {
             }
         }
     }
+}
+
+fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+    // A port of a server that has just ended is free; one that is listened on is taken all the same.
+    socket.set_reuseaddr(true)?;
+    // Accepted connections inherit it. Without it the system keeps megabytes for each client that does not read.
+    socket.set_send_buffer_size(SEND_BUFFER_BYTES)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
 }
 
 /// Small events are to leave at once.

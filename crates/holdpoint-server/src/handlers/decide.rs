@@ -36,6 +36,12 @@ pub(super) struct Posted {
     then: Then,
 }
 
+/// What was posted to `/chat/approval`: a decision, or one on a request that there cannot be.
+pub(super) enum Lenient {
+    Posted(Posted),
+    NoSuchRequest(String),
+}
+
 /// What both routes say of a decision that is stored.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -57,7 +63,7 @@ struct Accepted<'a> {
 struct NotAccepted {
     accepted: bool,
     code: &'static str,
-    request_id: RequestId,
+    request_id: String,
     detail: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     request_status: Option<InteractionStatus>,
@@ -96,15 +102,18 @@ pub(super) fn read_strict(call: &Call) -> Result<Posted, Refusal> {
 }
 
 /// Reads `POST /chat/approval`.
-pub(super) fn read_lenient(call: &Call) -> Result<Posted, Refusal> {
+pub(super) fn read_lenient(call: &Call) -> Result<Lenient, Refusal> {
     let mut fields = Fields::read(&call.body)?;
     let request = fields.take_either("requestId", "request_id")?.ok_or_else(|| {
         Refusal::bad_request("no_request", "`requestId` says which request is decided; it is missing")
     })?;
-    let request = request_id(&text_of("requestId", request)?)?;
+    let request = text_of("requestId", request)?;
     let word = fields.take_either("decision", "action")?.ok_or_else(no_decision)?;
     let word = lenient_word(&text_of("decision", word)?);
-    read_rest(fields, request, word, LENIENT_FIELDS)
+    match request.parse() {
+        Ok(id) => read_rest(fields, id, word, LENIENT_FIELDS).map(Lenient::Posted),
+        Err(_) => Ok(Lenient::NoSuchRequest(request.chars().take(64).collect())),
+    }
 }
 
 fn read_rest(
@@ -221,13 +230,17 @@ pub(super) async fn decide_strict(app: Arc<App>, posted: Posted) -> Result<Answe
 }
 
 /// Decides, and says it in the words of `/chat/approval`.
-pub(super) async fn decide_lenient(app: Arc<App>, posted: Posted) -> Result<Answer, Refusal> {
+pub(super) async fn decide_lenient(app: Arc<App>, lenient: Lenient) -> Result<Answer, Refusal> {
+    let posted = match lenient {
+        Lenient::Posted(posted) => posted,
+        Lenient::NoSuchRequest(id) => return not_accepted(id, DecideError::NotFound),
+    };
     let (request, word) = (posted.request, posted.word);
     let decided = decide(&app, posted).await;
     count(&app, word, &decided);
     match decided {
         Ok(decided) => Ok(accepted(request, &decided)),
-        Err(error) => not_accepted(request, error),
+        Err(error) => not_accepted(request.to_string(), error),
     }
 }
 
@@ -260,12 +273,12 @@ fn accepted(request: RequestId, decided: &Decided) -> Answer {
 
 /// The situations in which the request, not what was posted, is why nothing was decided. The rest is refused as on the
 /// other route.
-fn not_accepted(request: RequestId, error: DecideError) -> Result<Answer, Refusal> {
+fn not_accepted(request_id: String, error: DecideError) -> Result<Answer, Refusal> {
     let detail = error.to_string();
     let plain = |code| NotAccepted {
         accepted: false,
         code,
-        request_id: request,
+        request_id,
         detail,
         request_status: None,
         decision: None,

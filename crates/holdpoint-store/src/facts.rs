@@ -7,6 +7,7 @@ use holdpoint_protocol::{
     ActorId, By, CallId, DecisionEvent, DecisionView, DecisionWord, Event, EventBody, InteractionKind,
     InteractionStatus, Notice, RequestId, RunId, Timestamp, Via,
 };
+use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use crate::cursor::hex;
@@ -29,7 +30,8 @@ pub(crate) struct Request {
 }
 
 /// What closed a request.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub(crate) enum Closure {
     /// A decision.
     Decided(Box<Decision>),
@@ -257,6 +259,9 @@ pub(crate) fn outranks(noted: Option<CancelKind>, kind: CancelKind) -> bool {
         (Some(CancelKind::Cancel), _) | (Some(CancelKind::Supersede), CancelKind::Supersede) => false,
     }
 }
+
+/// Claims without a step in between after which a run is set aside: something in it ends every process that carries it on.
+pub const CLAIMS_WITHOUT_PROGRESS_MAX: u32 = 5;
 
 /// Writes down that a run is set aside.
 pub(crate) fn quarantine(claims: u32) -> (EventBody, AuditRecord) {

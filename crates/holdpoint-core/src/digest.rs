@@ -155,6 +155,21 @@ pub fn definition_digest(tool: &ToolDefinition) -> DefinitionDigest {
     DefinitionDigest(fields.finish())
 }
 
+/// The digest of the tools on offer in a round, in order, with everything that is stored of them.
+pub fn tool_set_digest(tools: &[ToolDefinition]) -> DefinitionDigest {
+    let mut fields = Fields::new("holdpoint.tools.v1");
+    for tool in tools {
+        let text = serde_json::to_value(tool).map(|value| {
+            let mut text = String::new();
+            write_sorted(&value, &mut text);
+            text
+        });
+        // Strings and numbers: writing them to memory has no way to fail.
+        fields.text(&text.unwrap_or_default());
+    }
+    DefinitionDigest(fields.finish())
+}
+
 /// A digest over length-prefixed fields.
 pub(crate) struct Fields {
     hash: Sha256,

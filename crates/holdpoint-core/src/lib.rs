@@ -6,6 +6,7 @@
 pub mod arguments;
 pub mod decision;
 pub mod digest;
+pub mod display;
 pub mod exec;
 pub mod limits;
 pub mod message;

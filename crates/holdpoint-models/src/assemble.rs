@@ -72,6 +72,7 @@ pub struct Placed {
 #[derive(Debug, Default)]
 pub struct Assembler {
     calls: Vec<Building>,
+    kept: usize,
     habits: Habits,
 }
 
@@ -89,7 +90,7 @@ struct Building {
 impl Assembler {
     /// An assembler for a provider with these habits.
     pub fn new(habits: Habits) -> Self {
-        Self { calls: Vec::new(), habits }
+        Self { calls: Vec::new(), kept: 0, habits }
     }
 
     /// Takes a fragment. `None`: there was nothing in it, and no call it could belong to.
@@ -116,7 +117,11 @@ impl Assembler {
                 (self.calls.len() - 1, true)
             }
         };
-        self.calls[call].add(&fragment, self.habits);
+        let building = &mut self.calls[call];
+        let before = building.bytes();
+        building.add(&fragment, self.habits);
+        // A cumulative text may also have become shorter.
+        self.kept = self.kept + building.bytes() - before;
         Ok(Some(Placed { call, opened }))
     }
 
@@ -158,6 +163,7 @@ impl Assembler {
         let Some(building) = self.calls.get_mut(call) else { return false };
         if building.arguments.is_empty() {
             building.push(whole);
+            self.kept += building.arguments.len();
             return true;
         }
         // Over the bound, both are refused as too large.
@@ -167,6 +173,11 @@ impl Assembler {
     /// Whether every call has a name and whole arguments, as far as the text itself tells.
     pub fn all_whole(&mut self) -> bool {
         self.calls.iter_mut().all(|call| !call.name.is_empty() && call.is_whole())
+    }
+
+    /// How many bytes are kept.
+    pub fn kept_bytes(&self) -> usize {
+        self.kept
     }
 
     /// How many calls were opened.
@@ -253,6 +264,10 @@ impl Building {
             self.arguments.push_str(&text[..text.ceil_char_boundary(room)]);
             self.over = true;
         }
+    }
+
+    fn bytes(&self) -> usize {
+        self.id.len() + self.name.len() + self.arguments.len()
     }
 
     fn is_whole(&mut self) -> bool {

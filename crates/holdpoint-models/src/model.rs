@@ -118,6 +118,13 @@ pub struct ModelError {
 }
 
 impl ModelError {
+    /// A request that cannot be written down.
+    #[cfg(feature = "http")]
+    pub(crate) fn unwritable(error: serde_json::Error) -> Self {
+        let message = format!("the request cannot be written: {error}");
+        Self { code: "bad_request", message, retryable: false, retry_after: None }
+    }
+
     /// Every code there is.
     pub const CODES: [&'static str; 7] = [
         "provider_error",

@@ -16,7 +16,9 @@ pub enum Error {
         path: String,
     },
     /// It was written by a newer version.
-    #[error("{what} was written by a newer version ({found}, this one knows up to {known}); it was left alone. Start the newer version instead")]
+    #[error(
+        "{what} was written by a newer version ({found}, this one knows up to {known}); it was left alone. Start the newer version instead"
+    )]
     Newer {
         /// What.
         what: String,

@@ -69,6 +69,7 @@ impl Request {
 
 /// What is to become of a decision.
 #[derive(Debug)]
+#[allow(clippy::large_enum_variant)] // a short-lived answer
 pub(crate) enum Judgement {
     /// It counts: it is to be stored.
     Take(Box<Decision>),
@@ -238,7 +239,9 @@ pub(crate) fn close(request: &Request, closing: Closing, now: Timestamp) -> Writ
 pub(crate) fn cancel(by: &ActorId, kind: CancelKind) -> (EventBody, AuditRecord, Fact) {
     let (word, said) = match kind {
         CancelKind::Cancel => ("cancel", format!("{by} asked for this run to be cancelled")),
-        CancelKind::Supersede => ("supersede", format!("a newer message of {by} takes the place of this run")),
+        CancelKind::Supersede => {
+            ("supersede", format!("a newer message of {by} takes the place of this run"))
+        }
     };
     let event = EventBody::Notice(Notice { code: "cancel_requested".into(), message: said, call_id: None });
     let audit = AuditRecord {
@@ -265,11 +268,18 @@ pub const CLAIMS_WITHOUT_PROGRESS_MAX: u32 = 5;
 
 /// Writes down that a run is set aside.
 pub(crate) fn quarantine(claims: u32) -> (EventBody, AuditRecord) {
-    let message = format!("{claims} processes ended while they carried this run on; it is set aside for an operator");
+    let message =
+        format!("{claims} processes ended while they carried this run on; it is set aside for an operator");
     let event = EventBody::Notice(Notice { code: "quarantined".into(), message, call_id: None });
     let what = format!("after {claims} claims without progress");
-    let audit =
-        AuditRecord { kind: "quarantined".into(), actor: None, call: None, request: None, digest: None, what };
+    let audit = AuditRecord {
+        kind: "quarantined".into(),
+        actor: None,
+        call: None,
+        request: None,
+        digest: None,
+        what,
+    };
     (event, audit)
 }
 

@@ -6,11 +6,11 @@ use async_trait::async_trait;
 use holdpoint_core::decision::{CancelKind, Decision, Fact};
 use holdpoint_core::digest::{CallDigest, DefinitionDigest};
 use holdpoint_core::message::Message;
-use holdpoint_core::run::{AuditRecord, Closed, Execution, Opened, Run};
+use holdpoint_core::run::{AuditRecord, Closed, LedgerLine, Opened, Run};
 use holdpoint_core::tool::ToolDefinition;
 use holdpoint_protocol::{
-    ActorId, By, ConversationId, DecisionView, DecisionWord, Event, InstanceId, Interaction, InteractionStatus, Page,
-    Pending, RawJson, RequestId, RunId, RunView, TenantId, Then, Timestamp,
+    ActorId, By, ConversationId, DecisionView, DecisionWord, Event, InstanceId, Interaction,
+    InteractionStatus, Page, Pending, RawJson, RequestId, RunId, RunView, TenantId, Then, Timestamp,
 };
 
 use crate::{AuditRow, ChainCheck, InteractionFilter, PageRequest, Result, RunFilter, Stats};
@@ -53,8 +53,12 @@ pub trait Store: Send + Sync + 'static {
     /// owned by this instance when it is returned; `load` it.
     async fn recover(&self, limit: usize) -> Result<Vec<Taken>>;
 
+    /// Gives a run back without a step: the facts since the last one stay to be applied, and any instance may take it after this many
+    /// milliseconds. Nothing happens when it is not owned at this epoch.
+    async fn release(&self, cx: &Context, run: RunId, epoch: u64, after_ms: u64) -> Result<()>;
+
     /// Decides a request: one compare-and-set, one commit. When the run has no owner, this instance takes it in the
-    /// same statement.
+    /// same statement, and from then on it stands as running, not as suspended.
     async fn decide(&self, cx: &Context, decide: Decide) -> Result<DecideReply>;
 
     /// Closes open requests because the handler that should have decided them failed. Requests that are not open are passed over.
@@ -70,10 +74,21 @@ pub trait Store: Send + Sync + 'static {
     async fn next_deadline(&self) -> Result<Option<Timestamp>>;
 
     /// The messages of the committed rounds of a conversation, in order, up to and including those of `run`.
-    async fn history(&self, cx: &Context, conversation: &ConversationId, run: RunId) -> Result<Vec<Arc<Message>>>;
+    async fn history(
+        &self,
+        cx: &Context,
+        conversation: &ConversationId,
+        run: RunId,
+    ) -> Result<Vec<Arc<Message>>>;
 
     /// Stored events of a run after a sequence number, in order: number and JSON. `None` when there is no such run.
-    async fn events(&self, cx: &Context, run: RunId, after: u64, limit: usize) -> Result<Option<Vec<(u64, Arc<str>)>>>;
+    async fn events(
+        &self,
+        cx: &Context,
+        run: RunId,
+        after: u64,
+        limit: usize,
+    ) -> Result<Option<Vec<(u64, Arc<str>)>>>;
 
     /// One interaction.
     async fn interaction(&self, cx: &Context, request: RequestId) -> Result<Option<Interaction>>;
@@ -126,7 +141,7 @@ pub struct Writes {
     /// Requests that the run closes.
     pub closed: Vec<Closed>,
     /// Lines of the ledger.
-    pub executions: Vec<Execution>,
+    pub executions: Vec<LedgerLine>,
     /// Records for the audit chain.
     pub audit: Vec<AuditRecord>,
     /// The highest round that entered the history in this step.

@@ -1,6 +1,6 @@
 //! What must hold of a step before anything of it is written.
 
-use holdpoint_core::run::{Execution, Run, Standing};
+use holdpoint_core::run::{LedgerLine, Run, Standing};
 use holdpoint_protocol::{EventBody, RunStatus};
 
 use crate::{Context, Error, Next, Result, Writes};
@@ -43,7 +43,7 @@ pub(crate) fn check(run: &Run, writes: &Writes, first_seq: u64) -> Result<()> {
         }
     }
     let foreign = writes.executions.iter().any(|line| match line {
-        Execution::Started { call, .. } | Execution::Ended { call, .. } => call.run != run.id(),
+        LedgerLine::Started { call, .. } | LedgerLine::Ended { call, .. } => call.run != run.id(),
     });
     if foreign {
         return Err(Error::Inconsistent(format!("a line of the ledger is not of run {}", run.id())));

@@ -92,6 +92,13 @@ impl FnTool {
         self
     }
 
+    /// Says where it comes from.
+    #[cfg(feature = "builtin")]
+    pub(crate) fn origin(mut self, origin: &str) -> Self {
+        self.definition.origin = origin.into();
+        self
+    }
+
     /// Bounds how long it may run.
     pub fn timeout(mut self, timeout: std::time::Duration) -> Self {
         self.definition.timeout_ms = Some(u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX));

@@ -4,18 +4,22 @@
 //! `async fn` under the `#[tool]` attribute. Whatever it is, its body is reached through an [`Invocation`], an
 //! invocation through a permit, and a permit through the gate alone.
 
+#[cfg(all(unix, feature = "builtin"))]
+pub mod builtin;
 mod closure;
 mod output;
 #[doc(hidden)]
 pub mod private;
 #[cfg(feature = "schemars")]
 mod schema;
+mod source;
 mod tool;
 
 pub use closure::FnTool;
 pub use output::{IntoToolOutput, IntoToolResult, Json};
 #[cfg(feature = "schemars")]
 pub use schema::arguments_schema;
+pub use source::{ChangeKind, Snapshot, SourceStatus, ToolChange, ToolSource, Unusable};
 pub use tool::*;
 
 #[doc(hidden)]

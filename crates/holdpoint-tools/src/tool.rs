@@ -221,17 +221,28 @@ pub struct ToolError {
     pub message: String,
     /// Set when the tool proves that it had no effect.
     pub not_executed: bool,
+    /// Set when the tool itself cannot tell: it lost its connection in the middle of the call. Such a call is
+    /// `outcome_unknown`, and not `failed`.
+    pub outcome_unknown: bool,
 }
 
 impl ToolError {
     /// An error with a stable code.
     pub fn new(code: impl Into<String>, message: impl Into<String>) -> Self {
-        Self { code: code.into(), message: message.into(), not_executed: false }
+        Self { code: code.into(), message: message.into(), not_executed: false, outcome_unknown: false }
     }
 
     /// Says that the tool had no effect at all.
     pub fn not_executed(mut self) -> Self {
         self.not_executed = true;
+        self.outcome_unknown = false;
+        self
+    }
+
+    /// Says that it may have had its effect or not.
+    pub fn outcome_unknown(mut self) -> Self {
+        self.outcome_unknown = true;
+        self.not_executed = false;
         self
     }
 }

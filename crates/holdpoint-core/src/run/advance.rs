@@ -1,11 +1,11 @@
 //! What is next: start what may start, suspend when only people can go on, commit the round when all is answered.
 
-use holdpoint_protocol::{EventBody, InteractionKind, Resumed, Suspended};
+use holdpoint_protocol::{EventBody, Executed, InteractionKind, Resumed, Suspended};
 
 use super::state::{CallState, Ending as RunEnding, Execution};
 use super::step::Stepper;
 use super::{Effect, Stage};
-use crate::wording::{self, Ending};
+use crate::wording::Ending;
 
 impl Stepper<'_> {
     pub(super) fn advance(&mut self) {
@@ -44,7 +44,9 @@ impl Stepper<'_> {
         };
         match self.settings.execution {
             Execution::Sequential => in_order(),
-            Execution::Parallel => calls.filter(|(_, call)| cleared(&call.state)).map(|(index, _)| index).collect(),
+            Execution::Parallel => {
+                calls.filter(|(_, call)| cleared(&call.state)).map(|(index, _)| index).collect()
+            }
             Execution::Hold => {
                 let undecided = self.run.calls.iter().any(|call| match call.state {
                     CallState::Waiting { kind, .. } => kind != InteractionKind::InDoubt,
@@ -90,8 +92,12 @@ impl Stepper<'_> {
                 CallState::Waiting { kind: InteractionKind::InDoubt, .. } if superseding => {}
                 CallState::Waiting { .. } => self.withdraw(index),
                 CallState::Proposed | CallState::Cleared { .. } => {
-                    let ending = if superseding { Ending::Superseded } else { Ending::Cancelled };
-                    self.settle_worded(index, wording::word(&ending));
+                    let ending = if superseding {
+                        Ending::Superseded
+                    } else {
+                        Ending::Cancelled { executed: Executed::No }
+                    };
+                    self.settle_as(index, &ending);
                 }
                 CallState::Executing { .. } | CallState::Probing { .. } | CallState::Settled { .. } => {}
             }

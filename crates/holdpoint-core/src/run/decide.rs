@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use holdpoint_protocol::{ActorId, DecisionWord, Executed, InteractionKind, RequestId, Status, Then};
+use holdpoint_protocol::{ActorId, By, DecisionWord, InteractionKind, RequestId, Then};
 
 use super::state::{CallState, Ending as RunEnding, Release};
 use super::step::Stepper;
 use super::{Effect, Refused, Stage};
 use crate::arguments::Arguments;
 use crate::decision::{CancelKind, Decision, Fact};
-use crate::wording::{self, Ending};
+use crate::wording::Ending;
 
 impl Stepper<'_> {
     pub(super) fn fact(&mut self, fact: Fact) -> Result<(), Refused> {
@@ -25,9 +25,9 @@ impl Stepper<'_> {
                 let (index, kind) = self.waiting(request)?;
                 match kind {
                     InteractionKind::Approval | InteractionKind::Question => {
-                        self.settle_worded(index, wording::word(&Ending::Expired));
+                        self.settle_as(index, &Ending::Expired);
                     }
-                    InteractionKind::InDoubt => self.settle_worded(index, wording::word(&Ending::OutcomeUnknown)),
+                    InteractionKind::InDoubt => self.settle_as(index, &Ending::OutcomeUnknown),
                 }
                 self.advance();
             }
@@ -60,25 +60,27 @@ impl Stepper<'_> {
         }
         match (decision.word, kind) {
             (DecisionWord::Approve, _) => self.clear(index, request, decision),
-            (DecisionWord::ApproveWith, InteractionKind::Approval) => self.clear_edited(index, request, decision)?,
+            (DecisionWord::ApproveWith, InteractionKind::Approval) => {
+                self.clear_edited(index, request, decision)?
+            }
             (DecisionWord::Decline, _) => {
-                self.remember_decline(index, decision.by.actor.clone());
-                let by = decision.by.actor.as_ref();
+                self.remember_decline(index, decision.by.clone());
+                let by = &decision.by;
                 let reason = decision.reason.as_deref();
-                self.settle_worded(index, wording::word(&Ending::Declined { reason, by }));
+                self.settle_as(index, &Ending::Declined { reason, by });
                 self.then(decision.then);
             }
             (DecisionWord::Feedback, _) => {
-                let by = decision.by.actor.as_ref();
+                let by = &decision.by;
                 let reason = decision.reason.as_deref().unwrap_or_default();
-                self.settle_worded(index, wording::word(&Ending::Feedback { reason, by }));
+                self.settle_as(index, &Ending::Feedback { reason, by });
                 self.then(decision.then);
             }
             (DecisionWord::Ran, InteractionKind::InDoubt) => {
                 self.settle_reported(index, decision.result.as_deref().map_or("null", |raw| raw.get()));
             }
             (DecisionWord::Leave, InteractionKind::InDoubt) => {
-                self.settle_worded(index, wording::word(&Ending::OutcomeUnknown));
+                self.settle_as(index, &Ending::OutcomeUnknown);
             }
             (
                 DecisionWord::Ran | DecisionWord::Leave,
@@ -111,12 +113,12 @@ impl Stepper<'_> {
         Ok(())
     }
 
-    fn remember_decline(&mut self, index: u32, by: Option<ActorId>) {
+    fn remember_decline(&mut self, index: u32, by: By) {
         let now = self.now;
         if let Some(past) = self.remember(index) {
             past.declined = past.declined.saturating_add(1);
             past.at = now;
-            past.by = by;
+            past.by = Some(by);
         }
     }
 
@@ -146,10 +148,8 @@ impl Stepper<'_> {
                 Ok(())
             }
             Stage::Answering => {
-                let first = !matches!(
-                    self.run.ending,
-                    Some(RunEnding::Cancel { .. } | RunEnding::Supersede { .. })
-                );
+                let first =
+                    !matches!(self.run.ending, Some(RunEnding::Cancel { .. } | RunEnding::Supersede { .. }));
                 // A cancel outranks a supersede: it also lets go of doubts.
                 if first || kind == CancelKind::Cancel {
                     self.run.ending = Some(ending);
@@ -179,7 +179,6 @@ impl Stepper<'_> {
 
     /// A person says that it ran, and what came of it.
     fn settle_reported(&mut self, index: u32, result: &str) {
-        let content = wording::reported(result);
-        self.settle(index, Status::Succeeded, "REPORTED", Executed::Yes, content, false);
+        self.settle_as(index, &Ending::ReportedRan { result });
     }
 }

@@ -22,7 +22,7 @@ pub struct Changes {
     /// Requests that the run itself closes. A request that a fact closed is not among them.
     pub closed: Vec<Closed>,
     /// What is written in the ledger of executions.
-    pub executions: Vec<Execution>,
+    pub executions: Vec<LedgerLine>,
     /// Records for the audit chain.
     pub audit: Vec<AuditRecord>,
 }
@@ -66,7 +66,7 @@ pub enum ClosedBy {
 
 /// A line of the ledger of executions.
 #[derive(Debug, Clone)]
-pub enum Execution {
+pub enum LedgerLine {
     /// Written before the tool is called.
     Started {
         /// The call.

@@ -108,7 +108,11 @@ impl Stepper<'_> {
             Some(RunEnding::Supersede { .. }) => self.finish(FinishStatus::Superseded, String::new(), None),
             Some(RunEnding::Stop) => self.finish(FinishStatus::Stopped, self.open.text.clone(), None),
             Some(RunEnding::Invalid { status }) => {
-                self.fail(status.as_str(), "the model made a call that cannot be taken; the agent is set to stop then".into(), false);
+                self.fail(
+                    status.as_str(),
+                    "the model made a call that cannot be taken; the agent is set to stop then".into(),
+                    false,
+                );
             }
             None => {}
         }
@@ -138,7 +142,14 @@ impl Stepper<'_> {
     }
 
     fn ended(&mut self, what: String) {
-        self.audit(AuditRecord { kind: "run_ended".into(), actor: None, call: None, request: None, digest: None, what });
+        self.audit(AuditRecord {
+            kind: "run_ended".into(),
+            actor: None,
+            call: None,
+            request: None,
+            digest: None,
+            what,
+        });
     }
 
     /// Closes a request that the run itself no longer wants an answer to.

@@ -10,7 +10,7 @@ use holdpoint_protocol::{
 
 use super::state::{Call, CallState, Ending as RunEnding, PastCall, Release};
 use super::step::Stepper;
-use super::{AuditRecord, Check, Effect, Execution, OnInvalidCall, Opened, Refused, Ruled, Stage};
+use super::{AuditRecord, Check, Effect, LedgerLine, OnInvalidCall, Opened, Refused, Ruled, Stage};
 use crate::arguments::Arguments;
 use crate::digest::{CallDigest, CallDigestInput, DefinitionDigest};
 use crate::exec::exec_id;
@@ -19,7 +19,7 @@ use crate::permit::Permit;
 use crate::policy::{Ruling, Verdict};
 use crate::render::render;
 use crate::tool::ToolDefinition;
-use crate::wording::{self, Ending};
+use crate::wording::Ending;
 
 impl Stepper<'_> {
     /// Takes what is said of each proposed call, in order. All requests of the reply open here, in one step, before
@@ -49,11 +49,11 @@ impl Stepper<'_> {
             Ruled::Unknown { known } => {
                 let name = self.call(index).tool.clone();
                 let known: Vec<&str> = known.iter().map(String::as_str).collect();
-                self.invalid(index, wording::word(&Ending::UnknownTool { name: &name, known: &known }));
+                self.invalid(index, &Ending::UnknownTool { name: &name, known: &known });
             }
-            Ruled::Invalid(why) => self.invalid(index, wording::word(&Ending::InvalidArguments(&why))),
+            Ruled::Invalid(why) => self.invalid(index, &Ending::InvalidArguments(&why)),
             Ruled::Forbidden { code } => {
-                self.settle_worded(index, wording::word(&Ending::Forbidden { code: &code }));
+                self.settle_as(index, &Ending::Forbidden { code: &code });
             }
             Ruled::Failed { what } => self.gate_error(index, &what),
             Ruled::Verdict { arguments, tool, definition, ruling } => {
@@ -71,10 +71,10 @@ impl Stepper<'_> {
         }
     }
 
-    fn invalid(&mut self, index: u32, worded: wording::Worded) {
-        let status = worded.status;
-        self.notice_of(index, &worded.code, format!("a call could not be taken: {}", status.as_str()));
-        self.settle_worded(index, worded);
+    fn invalid(&mut self, index: u32, ending: &Ending<'_>) {
+        let status = ending.status();
+        self.notice_of(index, status.as_str(), format!("a call could not be taken: {}", status.as_str()));
+        self.settle_as(index, ending);
         if self.settings.on_invalid_call == OnInvalidCall::Stop && self.run.ending.is_none() {
             self.run.ending = Some(RunEnding::Invalid { status });
         }
@@ -84,10 +84,12 @@ impl Stepper<'_> {
         match ruling.verdict {
             Verdict::Allow => self.call_mut(index).state = CallState::Cleared { release: Release::Policy },
             Verdict::Deny => {
-                self.settle_worded(index, wording::word(&Ending::PolicyDenied { reason: &ruling.reason }));
+                self.settle_as(index, &Ending::PolicyDenied { reason: &ruling.reason });
             }
             Verdict::Ask => match self.run.bypass.clone() {
-                Some(by) => self.call_mut(index).state = CallState::Cleared { release: Release::Bypass { by } },
+                Some(by) => {
+                    self.call_mut(index).state = CallState::Cleared { release: Release::Bypass { by } }
+                }
                 None => self.ask(index, ruling.reason, None),
             },
         }
@@ -99,10 +101,11 @@ impl Stepper<'_> {
         if let Some(PastCall { declined, by: Some(by), at, .. }) = &past
             && *declined >= ASKED_AGAIN_MAX
         {
-            self.settle_worded(index, wording::word(&Ending::DeclinedBefore { by, at: *at }));
+            self.settle_as(index, &Ending::DeclinedBefore { by, at: *at });
             return;
         }
-        let (Some(digest), Some(slot)) = (self.call(index).digest, self.open.slots.get(index as usize)) else {
+        let (Some(digest), Some(slot)) = (self.call(index).digest, self.open.slots.get(index as usize))
+        else {
             self.gate_error(index, "the call has no digest");
             return;
         };
@@ -110,7 +113,8 @@ impl Stepper<'_> {
             self.gate_error(index, "the call was not resolved");
             return;
         };
-        let mut shown = render(&self.run.agent, tool, arguments, Some(self.open.text.as_str()).filter(|t| !t.is_empty()));
+        let mut shown =
+            render(&self.run.agent, tool, arguments, Some(self.open.text.as_str()).filter(|t| !t.is_empty()));
         if let Some(past) = past {
             shown.warnings.push(repeated(&past, self.now));
         }
@@ -139,7 +143,14 @@ impl Stepper<'_> {
             changed,
             replayed: false,
         };
-        self.opened(index, request, InteractionKind::Approval, digest, deadline, EventBody::ApprovalRequest(event));
+        self.opened(
+            index,
+            request,
+            InteractionKind::Approval,
+            digest,
+            deadline,
+            EventBody::ApprovalRequest(event),
+        );
     }
 
     /// Opens the question what became of a call that may have run.
@@ -147,12 +158,13 @@ impl Stepper<'_> {
         let attempt = self.call(index).attempts;
         self.call_mut(index).digest_attempt = attempt + 1;
         self.bind(index);
-        let (Some(digest), Some(slot)) = (self.call(index).digest, self.open.slots.get(index as usize)) else {
-            self.settle_worded(index, wording::word(&Ending::OutcomeUnknown));
+        let (Some(digest), Some(slot)) = (self.call(index).digest, self.open.slots.get(index as usize))
+        else {
+            self.settle_as(index, &Ending::OutcomeUnknown);
             return;
         };
         let (Some(arguments), Some(tool)) = (&slot.arguments, &slot.tool) else {
-            self.settle_worded(index, wording::word(&Ending::OutcomeUnknown));
+            self.settle_as(index, &Ending::OutcomeUnknown);
             return;
         };
         let request = (self.fresh)();
@@ -173,7 +185,14 @@ impl Stepper<'_> {
             render: render(&self.run.agent, tool, arguments, None),
             replayed: false,
         };
-        self.opened(index, request, InteractionKind::InDoubt, digest, deadline, EventBody::InDoubtRequest(event));
+        self.opened(
+            index,
+            request,
+            InteractionKind::InDoubt,
+            digest,
+            deadline,
+            EventBody::InDoubtRequest(event),
+        );
     }
 
     fn opened(
@@ -228,12 +247,16 @@ impl Stepper<'_> {
         }
         match check {
             Check::Unavailable { what } => {
-                self.notice_of(index, "tool_unavailable", format!("{what} is not loaded in this process; the call waits"));
+                self.notice_of(
+                    index,
+                    "tool_unavailable",
+                    format!("{what} is not loaded in this process; the call waits"),
+                );
                 self.effects.push(Effect::Release);
                 return Ok(());
             }
-            Check::Forbidden { code } => self.settle_worded(index, wording::word(&Ending::Forbidden { code: &code })),
-            Check::Invalid(why) => self.settle_worded(index, wording::word(&Ending::InvalidArguments(&why))),
+            Check::Forbidden { code } => self.settle_as(index, &Ending::Forbidden { code: &code }),
+            Check::Invalid(why) => self.settle_as(index, &Ending::InvalidArguments(&why)),
             Check::Failed { what } => self.gate_error(index, &what),
             Check::Now { tool, definition, ruling } => self.now(index, release, tool, definition, ruling),
         }
@@ -252,7 +275,7 @@ impl Stepper<'_> {
         ruling: Ruling,
     ) {
         if ruling.verdict == Verdict::Deny {
-            self.settle_worded(index, wording::word(&Ending::PolicyDenied { reason: &ruling.reason }));
+            self.settle_as(index, &Ending::PolicyDenied { reason: &ruling.reason });
         } else if self.call(index).definition != Some(definition) {
             let what = self.what_changed(index, &tool);
             self.rebind(index, tool, definition);
@@ -294,7 +317,9 @@ impl Stepper<'_> {
         let Some(digest) = self.call(index).digest else { return };
         let (request, actor, what) = match &release {
             Release::Policy => (None, None, "released by policy".to_owned()),
-            Release::Decision { request, by } => (Some(*request), by.actor.clone(), "released by a decision".to_owned()),
+            Release::Decision { request, by } => {
+                (Some(*request), by.actor.clone(), "released by a decision".to_owned())
+            }
             Release::Bypass { by } => (None, Some(by.clone()), "released by bypass".to_owned()),
         };
         self.remember_start(index);
@@ -302,7 +327,13 @@ impl Stepper<'_> {
         let call = self.call_mut(index);
         call.attempts = attempt;
         call.state = CallState::Executing { since, release };
-        self.changes.executions.push(Execution::Started { call: id, attempt, exec: permit.exec, digest, request });
+        self.changes.executions.push(LedgerLine::Started {
+            call: id,
+            attempt,
+            exec: permit.exec,
+            digest,
+            request,
+        });
         let tool_call_id = self.provider_id(index);
         self.event(EventBody::ToolStarted(ToolStarted { tool_call_id, call_id: id, attempt }));
         self.audit(AuditRecord {
@@ -351,16 +382,18 @@ impl Stepper<'_> {
 
     fn digest_of(&self, index: u32, arguments: &Arguments) -> Option<CallDigest> {
         let call = self.call(index);
-        Some(CallDigestInput {
-            tenant: &self.run.tenant,
-            call: self.run.call_id(index),
-            attempt: call.digest_attempt,
-            revision: call.revision,
-            tool: &call.tool,
-            definition: call.definition.as_ref()?,
-            arguments: arguments.text(),
-        }
-        .digest())
+        Some(
+            CallDigestInput {
+                tenant: &self.run.tenant,
+                call: self.run.call_id(index),
+                attempt: call.digest_attempt,
+                revision: call.revision,
+                tool: &call.tool,
+                definition: call.definition.as_ref()?,
+                arguments: arguments.text(),
+            }
+            .digest(),
+        )
     }
 
     /// The digest of a call without its place: the same for every time it is proposed.
@@ -369,16 +402,18 @@ impl Stepper<'_> {
         let arguments = self.open.slots.get(index as usize)?.arguments.as_ref()?;
         let mut place = self.run.call_id(0);
         place.round = 0;
-        Some(CallDigestInput {
-            tenant: &self.run.tenant,
-            call: place,
-            attempt: 0,
-            revision: 0,
-            tool: &call.tool,
-            definition: call.definition.as_ref()?,
-            arguments: arguments.text(),
-        }
-        .digest())
+        Some(
+            CallDigestInput {
+                tenant: &self.run.tenant,
+                call: place,
+                attempt: 0,
+                revision: 0,
+                tool: &call.tool,
+                definition: call.definition.as_ref()?,
+                arguments: arguments.text(),
+            }
+            .digest(),
+        )
     }
 
     fn past(&self, index: u32) -> Option<&PastCall> {
@@ -421,7 +456,7 @@ impl Stepper<'_> {
 
     pub(super) fn gate_error(&mut self, index: u32, what: &str) {
         self.notice_of(index, "gate_error", what.to_owned());
-        self.settle_worded(index, wording::word(&Ending::GateError));
+        self.settle_as(index, &Ending::GateError);
     }
 
     pub(super) fn call(&self, index: u32) -> &Call {
@@ -452,7 +487,11 @@ fn repeated(past: &PastCall, now: Timestamp) -> String {
     let seconds = (now.as_millisecond() - past.at.as_millisecond()).max(0) / 1000;
     match &past.by {
         Some(by) if past.declined > 0 => {
-            format!("the same call was declined {} time(s) in this run, last by {by} {seconds} s ago", past.declined)
+            let who = by.actor.as_ref().map_or("nobody", |actor| actor.as_str());
+            format!(
+                "the same call was declined {} time(s) in this run, last by {who} {seconds} s ago",
+                past.declined
+            )
         }
         Some(_) | None => format!("the same call ran {seconds} s ago in this run"),
     }

@@ -225,4 +225,3 @@ pub struct Cx<'a> {
     /// Fresh request ids: 122 random bits each.
     pub fresh: &'a mut dyn FnMut() -> holdpoint_protocol::RequestId,
 }
-

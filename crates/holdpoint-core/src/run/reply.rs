@@ -7,7 +7,7 @@ use super::step::Stepper;
 use super::{Effect, OpenRound, Refused, Replied, ReplyEnd, Stage};
 use crate::message::{AssistantItem, AssistantMessage, Message};
 use crate::tool::EffectClass;
-use crate::wording::{self, Ending};
+use crate::wording::{Ending, note_on_broken_reply};
 
 /// Replies in a row that may end badly before the run ends with an error.
 const BROKEN_REPLIES_MAX: u8 = 2;
@@ -23,7 +23,10 @@ impl Stepper<'_> {
         if reply.other_choices.0 > 0 && reply.other_choices.1 {
             self.notice(
                 "extra_choices",
-                format!("the reply held {} more choice(s) with tool calls; only the first choice is read", reply.other_choices.0),
+                format!(
+                    "the reply held {} more choice(s) with tool calls; only the first choice is read",
+                    reply.other_choices.0
+                ),
             );
         }
         match reply.end {
@@ -68,11 +71,17 @@ impl Stepper<'_> {
         self.text_event(&message);
         let round = self.run.round;
         self.changes.messages.push((round, 0, Message::Assistant(message)));
-        self.changes.messages.push((round, 1, Message::Note(wording::broken_reply(status, why))));
+        if let Some(note) = note_on_broken_reply(status) {
+            self.changes.messages.push((round, 1, Message::Note(note.to_owned())));
+        }
         self.event(EventBody::RoundCommitted(Round { round }));
         self.run.broken_in_a_row += 1;
         if self.run.broken_in_a_row >= BROKEN_REPLIES_MAX {
-            self.fail(status.as_str(), format!("{BROKEN_REPLIES_MAX} replies in a row did not end well: {why}"), true);
+            self.fail(
+                status.as_str(),
+                format!("{BROKEN_REPLIES_MAX} replies in a row did not end well: {why}"),
+                true,
+            );
         } else {
             self.next_round();
         }
@@ -99,7 +108,12 @@ impl Stepper<'_> {
             return;
         }
         let round = self.run.round;
-        self.event(EventBody::Message(RoundMessage { round, text, reasoning, incomplete: message.incomplete }));
+        self.event(EventBody::Message(RoundMessage {
+            round,
+            text,
+            reasoning,
+            incomplete: message.incomplete,
+        }));
     }
 
     fn calls_event(&mut self) {
@@ -118,15 +132,16 @@ impl Stepper<'_> {
     /// Counts the calls against the limits. Over a limit, the call and every later call of the batch are answered.
     fn count(&mut self) {
         let limits = &self.settings.limits;
-        let (total, per_tool, per_reply) = (limits.calls_total, limits.calls_per_tool, limits.calls_per_reply);
+        let (total, per_tool, per_reply) =
+            (limits.calls_total, limits.calls_per_tool, limits.calls_per_reply);
         for index in 0..self.run.calls.len() {
             let at = index as u32;
             if let Some(over) = &self.run.over {
                 let what = over.what.clone();
-                self.settle_worded(at, wording::word(&Ending::Limit { what: &what }));
+                self.settle_as(at, &Ending::Limit { what: &what });
             } else if index >= per_reply {
                 let what = format!("{per_reply} calls in one reply");
-                self.settle_worded(at, wording::word(&Ending::Limit { what: &what }));
+                self.settle_as(at, &Ending::Limit { what: &what });
             } else {
                 let name = &self.run.calls[index].tool;
                 let of_tool = self.run.spent.per_tool.get(name).copied().unwrap_or(0);
@@ -139,7 +154,7 @@ impl Stepper<'_> {
                 };
                 match over {
                     Some(what) => {
-                        self.settle_worded(at, wording::word(&Ending::Limit { what: &what }));
+                        self.settle_as(at, &Ending::Limit { what: &what });
                         self.run.over = Some(Over { what, last_round: false });
                     }
                     None => {

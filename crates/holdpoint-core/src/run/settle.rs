@@ -1,14 +1,16 @@
 //! How a call is answered: once, in one place.
 
-use holdpoint_protocol::{EventBody, Executed, InteractionKind, Notice, Status, ToolProgress, ToolResult, ToolResults};
+use holdpoint_protocol::{
+    EventBody, Executed, InteractionKind, Notice, Status, ToolProgress, ToolResult, ToolResults,
+};
 
 use super::state::{CallState, Ending as RunEnding, Release};
 use super::step::Stepper;
-use super::{AuditRecord, Effect, Execution, Probed, Refused, Stage, ToolEnd};
+use super::{AuditRecord, Effect, LedgerLine, Probed, Refused, Stage, ToolEnd};
 use crate::exec::exec_id;
 use crate::message::{Message, ResultContent, ToolMessage};
 use crate::tool::EffectClass;
-use crate::wording::{self, Ending, Worded};
+use crate::wording::Ending;
 
 impl Stepper<'_> {
     pub(super) fn finished(&mut self, index: u32, attempt: u32, end: ToolEnd) -> Result<(), Refused> {
@@ -23,27 +25,36 @@ impl Stepper<'_> {
             ToolEnd::Output(content) => self.settle_output(index, content),
             ToolEnd::Error { code, message, not_executed } => {
                 let executed = if not_executed { Executed::No } else { Executed::Yes };
-                let worded = wording::word(&Ending::ToolFailed { code: &code, message: &message, executed });
-                self.settle_worded(index, worded);
+                let edited = self.call(index).edited.clone();
+                let arguments = edited.as_deref();
+                self.settle_as(
+                    index,
+                    &Ending::ToolFailed { code: &code, message: &message, executed, arguments },
+                );
             }
             ToolEnd::Panicked => {
                 let executed = self.after_a_cut(index);
+                let edited = self.call(index).edited.clone();
                 let ending = Ending::ToolFailed {
                     code: "TOOL_PANICKED",
                     message: "the tool broke down while it ran",
                     executed,
+                    arguments: edited.as_deref(),
                 };
-                self.settle_worded(index, wording::word(&ending));
+                self.settle_as(index, &ending);
             }
             ToolEnd::TimedOut => match (self.call(index).effect, &self.run.ending) {
                 (EffectClass::AtMostOnce, None) => self.ask_in_doubt(index, since),
                 (EffectClass::Verifiable, None) => self.probe(index),
                 (
-                    EffectClass::ReadOnly | EffectClass::Idempotent | EffectClass::AtMostOnce | EffectClass::Verifiable,
+                    EffectClass::ReadOnly
+                    | EffectClass::Idempotent
+                    | EffectClass::AtMostOnce
+                    | EffectClass::Verifiable,
                     _,
                 ) => {
                     let executed = self.after_a_cut(index);
-                    self.settle_worded(index, wording::word(&Ending::TimedOut { executed }));
+                    self.settle_as(index, &Ending::TimedOut { executed });
                 }
             },
             ToolEnd::Cancelled => self.settle_cut(index),
@@ -63,19 +74,16 @@ impl Stepper<'_> {
             | CallState::Probing { .. } => (Status::OutcomeUnknown, Executed::Unknown),
         };
         let call = self.run.call_id(index);
-        self.changes.executions.push(Execution::Ended { call, attempt, status, executed });
+        self.changes.executions.push(LedgerLine::Ended { call, attempt, status, executed });
     }
 
     fn settle_output(&mut self, index: u32, content: ResultContent) {
         match self.call(index).edited.clone() {
             Some(arguments) => {
                 let ending = Ending::ExecutedWithChanges { arguments: &arguments, result: &content };
-                self.settle_worded(index, wording::word(&ending));
+                self.settle_as(index, &ending);
             }
-            None => {
-                let content = wording::never_empty(content);
-                self.settle(index, Status::Succeeded, "OK", Executed::Yes, content, false);
-            }
+            None => self.settle_as(index, &Ending::Succeeded { result: &content }),
         }
     }
 
@@ -89,8 +97,8 @@ impl Stepper<'_> {
 
     pub(super) fn settle_cut(&mut self, index: u32) {
         match self.after_a_cut(index) {
-            Executed::No => self.settle_worded(index, wording::word(&Ending::Cancelled)),
-            Executed::Yes | Executed::Unknown => self.settle_worded(index, wording::word(&Ending::OutcomeUnknown)),
+            Executed::No => self.settle_as(index, &Ending::Cancelled { executed: Executed::No }),
+            Executed::Yes | Executed::Unknown => self.settle_as(index, &Ending::OutcomeUnknown),
         }
     }
 
@@ -111,9 +119,9 @@ impl Stepper<'_> {
             Probed::NotDone if self.run.ending.is_none() => {
                 self.call_mut(index).state = CallState::Cleared { release };
             }
-            Probed::NotDone => self.settle_worded(index, wording::word(&Ending::Cancelled)),
+            Probed::NotDone => self.settle_as(index, &Ending::Cancelled { executed: Executed::No }),
             Probed::Unknown if self.run.ending.is_none() => self.ask_in_doubt(index, since),
-            Probed::Unknown => self.settle_worded(index, wording::word(&Ending::OutcomeUnknown)),
+            Probed::Unknown => self.settle_as(index, &Ending::OutcomeUnknown),
         }
         self.advance();
         Ok(())
@@ -145,7 +153,9 @@ impl Stepper<'_> {
 
     fn recover_call(&mut self, index: u32) {
         let (since, release) = match self.call(index).state.clone() {
-            CallState::Executing { since, release } | CallState::Probing { since, release } => (since, release),
+            CallState::Executing { since, release } | CallState::Probing { since, release } => {
+                (since, release)
+            }
             CallState::Proposed
             | CallState::Waiting { .. }
             | CallState::Cleared { .. }
@@ -204,33 +214,14 @@ impl Stepper<'_> {
         Ok(())
     }
 
-    pub(super) fn settle_worded(&mut self, index: u32, worded: Worded) {
-        self.settle(index, worded.status, &worded.code, worded.executed, worded.content, worded.is_error);
-    }
-
     /// Answers a call: state, message, event and audit record, together or not at all.
-    pub(super) fn settle(
-        &mut self,
-        index: u32,
-        status: Status,
-        code: &str,
-        executed: Executed,
-        content: ResultContent,
-        is_error: bool,
-    ) {
+    pub(super) fn settle_as(&mut self, index: u32, ending: &Ending<'_>) {
+        let told = ending.told();
+        let (status, executed) = (told.status, told.executed);
         let call = self.run.call_id(index);
         self.call_mut(index).state = CallState::Settled { status, executed };
         let Some(slot) = self.open.slots.get_mut(index as usize) else { return };
-        let message = ToolMessage {
-            index,
-            id: slot.proposed.id.clone(),
-            name: slot.proposed.name.clone(),
-            status,
-            code: code.to_owned(),
-            executed,
-            content,
-            is_error,
-        };
+        let message = told.message(index, slot.proposed.id.clone(), slot.proposed.name.clone());
         slot.result = Some(message.clone());
         self.event(EventBody::ToolResult(ToolResults { tool_results: vec![result_of(call, &message)] }));
         self.changes.messages.push((self.run.round, index + 1, Message::Tool(message)));
@@ -255,16 +246,18 @@ impl Stepper<'_> {
         let Some((request, kind)) = self.call(index).request() else { return };
         let by = match &self.run.ending {
             Some(RunEnding::Supersede { .. }) => super::ClosedBy::Superseded,
-            Some(RunEnding::Cancel { .. } | RunEnding::Stop | RunEnding::Invalid { .. }) | None => super::ClosedBy::Cancel,
+            Some(RunEnding::Cancel { .. } | RunEnding::Stop | RunEnding::Invalid { .. }) | None => {
+                super::ClosedBy::Cancel
+            }
         };
         self.close(index, request, by);
         match (kind, by) {
-            (InteractionKind::InDoubt, _) => self.settle_worded(index, wording::word(&Ending::OutcomeUnknown)),
+            (InteractionKind::InDoubt, _) => self.settle_as(index, &Ending::OutcomeUnknown),
             (InteractionKind::Approval | InteractionKind::Question, super::ClosedBy::Cancel) => {
-                self.settle_worded(index, wording::word(&Ending::Cancelled));
+                self.settle_as(index, &Ending::Cancelled { executed: Executed::No });
             }
             (InteractionKind::Approval | InteractionKind::Question, super::ClosedBy::Superseded) => {
-                self.settle_worded(index, wording::word(&Ending::Superseded));
+                self.settle_as(index, &Ending::Superseded);
             }
         }
     }

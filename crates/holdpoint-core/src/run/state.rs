@@ -26,6 +26,9 @@ pub struct Run {
     pub(crate) conversation: ConversationId,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) bypass: Option<ActorId>,
+    /// The model the run was started on, where the request named one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) model: Option<String>,
     /// One call without a model.
     #[serde(default, skip_serializing_if = "is_false")]
     pub(crate) single: bool,
@@ -120,7 +123,7 @@ pub(crate) struct PastCall {
     #[serde(default, skip_serializing_if = "is_zero")]
     pub(crate) declined: u8,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) by: Option<ActorId>,
+    pub(crate) by: Option<By>,
 }
 
 /// The control state of one call.
@@ -273,6 +276,8 @@ pub struct Birth {
     pub agent: AgentName,
     /// The conversation.
     pub conversation: ConversationId,
+    /// The model, where the request named one.
+    pub model: Option<String>,
     /// Set when prompts are bypassed: who was allowed to.
     pub bypass: Option<ActorId>,
 }
@@ -287,6 +292,7 @@ impl Run {
             agent: birth.agent,
             conversation: birth.conversation,
             bypass: birth.bypass,
+            model: birth.model,
             single: false,
             stage: Stage::New,
             round: 0,
@@ -327,6 +333,10 @@ impl Run {
     /// The round in progress, from 1; 0 before the first.
     pub fn round(&self) -> u32 {
         self.round
+    }
+    /// The model the run was started on, where the request named one.
+    pub fn model(&self) -> Option<&str> {
+        self.model.as_deref()
     }
     /// Who may bypass prompts in it.
     pub fn bypass(&self) -> Option<&ActorId> {
@@ -382,9 +392,17 @@ impl Run {
         self.calls.get(index as usize).and_then(|call| call.definition)
     }
 
+    /// The tool a call of the open round names.
+    pub fn tool_of(&self, index: u32) -> Option<&str> {
+        self.calls.get(index as usize).map(|call| call.tool.as_str())
+    }
+
     /// The call a request is about.
     pub fn call_of(&self, request: RequestId) -> Option<u32> {
-        (0u32..).zip(&self.calls).find(|(_, call)| call.request().is_some_and(|(id, _)| id == request)).map(|(index, _)| index)
+        (0u32..)
+            .zip(&self.calls)
+            .find(|(_, call)| call.request().is_some_and(|(id, _)| id == request))
+            .map(|(index, _)| index)
     }
 
     /// Adds the time the run worked since it was last stored. Waiting for people is not in it.

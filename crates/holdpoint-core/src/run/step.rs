@@ -93,9 +93,17 @@ impl Stepper<'_> {
             tools,
             bypass: self.run.bypass.clone(),
         }));
-        let what = if self.run.bypass.is_some() { "run_started with prompts bypassed" } else { "run_started" };
+        let what =
+            if self.run.bypass.is_some() { "run_started with prompts bypassed" } else { "run_started" };
         let actor = Some(self.run.actor.clone());
-        self.audit(AuditRecord { kind: "run_started".into(), actor, call: None, request: None, digest: None, what: what.into() });
+        self.audit(AuditRecord {
+            kind: "run_started".into(),
+            actor,
+            call: None,
+            request: None,
+            digest: None,
+            what: what.into(),
+        });
         Ok(())
     }
 

@@ -19,8 +19,8 @@ use state::State;
 use crate::clock::Clock;
 use crate::{
     AuditRow, CancelReply, ChainCheck, Committed, Context, Decide, DecideReply, Error, IdempotencyKey,
-    InteractionFilter, KeyUse, Loaded, Noted, PageRequest, Result, RunFilter, StartRun, Started, Stats, Step, Store,
-    StoredAnswer, Taken,
+    InteractionFilter, KeyUse, Loaded, Noted, PageRequest, Result, RunFilter, StartRun, Started, Stats, Step,
+    Store, StoredAnswer, Taken,
 };
 
 /// A store in memory.
@@ -101,6 +101,12 @@ impl Store for MemoryStore {
     async fn recover(&self, limit: usize) -> Result<Vec<Taken>> {
         let now = self.clock.now();
         Ok(self.open()?.recover(limit, now))
+    }
+
+    async fn release(&self, cx: &Context, run: RunId, epoch: u64, after_ms: u64) -> Result<()> {
+        let now = self.clock.now();
+        self.open()?.release(cx, run, epoch, crate::clock::after(now, after_ms));
+        Ok(())
     }
 
     async fn decide(&self, cx: &Context, decide: Decide) -> Result<DecideReply> {

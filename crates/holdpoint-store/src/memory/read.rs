@@ -46,7 +46,12 @@ impl State {
         })
     }
 
-    pub(super) fn history(&self, cx: &Context, conversation: &ConversationId, run: RunId) -> Vec<Arc<Message>> {
+    pub(super) fn history(
+        &self,
+        cx: &Context,
+        conversation: &ConversationId,
+        run: RunId,
+    ) -> Vec<Arc<Message>> {
         let Some(known) = self.conversations.get(&(cx.tenant.clone(), conversation.clone())) else {
             return Vec::new();
         };
@@ -62,7 +67,13 @@ impl State {
         history
     }
 
-    pub(super) fn events(&self, cx: &Context, run: RunId, after: u64, limit: usize) -> Option<Vec<(u64, Arc<str>)>> {
+    pub(super) fn events(
+        &self,
+        cx: &Context,
+        run: RunId,
+        after: u64,
+        limit: usize,
+    ) -> Option<Vec<(u64, Arc<str>)>> {
         let row = self.row(cx, run)?;
         let from = usize::try_from(after).unwrap_or(usize::MAX);
         let numbered = (after.saturating_add(1)..).zip(row.events.iter().skip(from).take(limit));

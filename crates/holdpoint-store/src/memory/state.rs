@@ -6,11 +6,11 @@ use std::sync::Arc;
 use holdpoint_core::decision::{CancelKind, Fact};
 use holdpoint_core::digest::DefinitionDigest;
 use holdpoint_core::message::Message;
-use holdpoint_core::run::{AuditRecord, Execution, Run};
+use holdpoint_core::run::{AuditRecord, LedgerLine, Run};
 use holdpoint_core::tool::ToolDefinition;
 use holdpoint_protocol::{
-    ActorId, ConversationId, Event, EventBody, InteractionStatus, Pending, RequestId, RunId, RunStatus, TenantId,
-    Timestamp,
+    ActorId, ConversationId, Event, EventBody, InteractionStatus, Pending, RequestId, RunId, RunStatus,
+    TenantId, Timestamp,
 };
 
 use crate::facts::{self, Request};
@@ -53,7 +53,9 @@ impl RunRow {
     pub(super) fn has_ended(&self) -> bool {
         match self.status {
             RunStatus::Finished | RunStatus::Failed => true,
-            RunStatus::Running | RunStatus::Suspended | RunStatus::Cancelling | RunStatus::Quarantined => false,
+            RunStatus::Running | RunStatus::Suspended | RunStatus::Cancelling | RunStatus::Quarantined => {
+                false
+            }
         }
     }
 
@@ -131,14 +133,18 @@ impl State {
             }
         }
         for line in &writes.executions {
-            let Execution::Started { call, attempt, digest, request, .. } = line else { continue };
+            let LedgerLine::Started { call, attempt, digest, request, .. } = line else { continue };
             if row.is_some_and(|row| row.started.contains(&(call.round, call.index, *attempt))) {
-                return Err(Error::Inconsistent(format!("attempt {attempt} of call {call} was started before")));
+                return Err(Error::Inconsistent(format!(
+                    "attempt {attempt} of call {call} was started before"
+                )));
             }
             if let Some(id) = request
                 && !self.requests.get(id).is_some_and(|request| facts::releases(request, *call, digest))
             {
-                return Err(Error::Inconsistent(format!("no stored decision of request {id} releases call {call}")));
+                return Err(Error::Inconsistent(format!(
+                    "no stored decision of request {id} releases call {call}"
+                )));
             }
         }
         Ok(())
@@ -184,7 +190,7 @@ impl State {
             self.requests.insert(opened.request, request);
         }
         for line in writes.executions {
-            if let Execution::Started { call, attempt, .. } = line {
+            if let LedgerLine::Started { call, attempt, .. } = line {
                 row.started.insert((call.round, call.index, attempt));
             }
         }

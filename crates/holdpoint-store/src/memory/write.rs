@@ -10,12 +10,18 @@ use super::state::{Conversation, KeyRow, RunRow, StandsFor, State, forget_open};
 use crate::facts::{self, Closing, Judgement};
 use crate::keys::{self, KEY_RESERVED_MS};
 use crate::{
-    CancelReply, Committed, Context, Decide, DecideReply, IdempotencyKey, KeyUse, Loaded, Next, Noted, Owner, Result,
-    StartRun, Started, Step, StoredAnswer, Taken,
+    CancelReply, Committed, Context, Decide, DecideReply, IdempotencyKey, KeyUse, Loaded, Next, Noted, Owner,
+    Result, StartRun, Started, Step, StoredAnswer, Taken,
 };
 
 impl State {
-    pub(super) fn start(&mut self, cx: &Context, start: StartRun, pending_max: u64, now: Timestamp) -> Result<Started> {
+    pub(super) fn start(
+        &mut self,
+        cx: &Context,
+        start: StartRun,
+        pending_max: u64,
+        now: Timestamp,
+    ) -> Result<Started> {
         let StartRun { run, writes, key, next } = start;
         if let Some(key) = &key {
             match self.look_up(cx, key, now) {
@@ -48,10 +54,11 @@ impl State {
         self.check(None, &writes)?;
 
         let id = run.id();
-        let known = self
-            .conversations
-            .entry(conversation)
-            .or_insert_with(|| Conversation { actor: cx.actor.clone(), runs: Vec::new(), open: None });
+        let known = self.conversations.entry(conversation).or_insert_with(|| Conversation {
+            actor: cx.actor.clone(),
+            runs: Vec::new(),
+            open: None,
+        });
         known.runs.push(id);
         known.open = Some(id);
         let key_id = key.map(|key| {
@@ -134,6 +141,16 @@ impl State {
         taken
     }
 
+    pub(super) fn release(&mut self, cx: &Context, run: RunId, epoch: u64, at: Timestamp) {
+        let Some(row) = self.runs.get_mut(&run).filter(|row| *row.run.tenant() == cx.tenant) else { return };
+        if row.owned && row.epoch == epoch {
+            row.owned = false;
+            row.ready_at = Some(at);
+            self.ready.insert((at, run));
+            self.commits += 1;
+        }
+    }
+
     pub(super) fn decide(&mut self, cx: &Context, decide: &Decide, now: Timestamp) -> DecideReply {
         let Some(request) = self.requests.get(&decide.request) else { return DecideReply::NotFound };
         let Some(row) = self.runs.get_mut(&request.run()).filter(|row| *row.run.tenant() == cx.tenant) else {
@@ -195,7 +212,13 @@ impl State {
         Some(Noted { cx: row.cx(), run: row.run.id(), event, owner })
     }
 
-    pub(super) fn cancel(&mut self, cx: &Context, run: RunId, kind: CancelKind, now: Timestamp) -> CancelReply {
+    pub(super) fn cancel(
+        &mut self,
+        cx: &Context,
+        run: RunId,
+        kind: CancelKind,
+        now: Timestamp,
+    ) -> CancelReply {
         let Some(row) = self.runs.get_mut(&run).filter(|row| *row.run.tenant() == cx.tenant) else {
             return CancelReply::NotFound;
         };
@@ -218,7 +241,9 @@ impl State {
     pub(super) fn look_up(&self, cx: &Context, key: &IdempotencyKey, now: Timestamp) -> KeyUse {
         let Some(row) = self.keys.get(&keys::id(cx, key)) else { return KeyUse::New };
         match &row.stands_for {
-            StandsFor::Reserved { since } if crate::clock::after(*since, KEY_RESERVED_MS) <= now => KeyUse::New,
+            StandsFor::Reserved { since } if crate::clock::after(*since, KEY_RESERVED_MS) <= now => {
+                KeyUse::New
+            }
             StandsFor::Reserved { .. } | StandsFor::Run(_) | StandsFor::Answer(_)
                 if row.body_digest != key.body_digest =>
             {
@@ -261,6 +286,10 @@ fn own(ready: &mut std::collections::BTreeSet<(Timestamp, RunId)>, row: &mut Run
     }
     row.owned = true;
     row.epoch += 1;
+    // It waits no longer, even though its next step is still to come.
+    if row.status == RunStatus::Suspended {
+        row.status = RunStatus::Running;
+    }
 }
 
 fn own_by_fact(ready: &mut std::collections::BTreeSet<(Timestamp, RunId)>, row: &mut RunRow) -> Owner {
@@ -272,7 +301,9 @@ fn own_by_fact(ready: &mut std::collections::BTreeSet<(Timestamp, RunId)>, row: 
 }
 
 /// The records of a chain, hashed when somebody looks: a chain in memory proves nothing that the memory does not.
-pub(super) fn chain(audit: &[(Timestamp, AuditRecord)]) -> Result<(Vec<crate::chain::Kept>, crate::chain::Head)> {
+pub(super) fn chain(
+    audit: &[(Timestamp, AuditRecord)],
+) -> Result<(Vec<crate::chain::Kept>, crate::chain::Head)> {
     let mut head = crate::chain::Head::EMPTY;
     let mut kept = Vec::with_capacity(audit.len());
     for (at, record) in audit {

@@ -1,0 +1,128 @@
+//! Asking the model, on a task of its own.
+
+use std::sync::Arc;
+
+use futures_util::FutureExt;
+use holdpoint_core::run::{Input, Replied, ReplyEnd};
+use holdpoint_models::{ModelRequest, Pieces, Reply};
+use holdpoint_protocol::{Event, EventBody, Piece, RunId};
+use tokio_util::sync::CancellationToken;
+
+use super::{Driver, Inbox};
+use crate::RunInfo;
+use crate::agent::Agent;
+use crate::inner::Inner;
+
+impl Driver {
+    pub(super) fn ask_model(&mut self, round: u32) {
+        let cancel = CancellationToken::new();
+        self.asking = Some(cancel.clone());
+        self.tools = Arc::clone(&self.agent.tools);
+        self.offered = None;
+        let request = ModelRequest {
+            instructions: Arc::clone(&self.agent.instructions),
+            messages: self.history.messages(),
+            tools: Arc::clone(self.tools.definitions()),
+            stream: self.agent.stream,
+            cancel: cancel.clone(),
+        };
+        let (model, agent, info, tx) =
+            (Arc::clone(&self.model), Arc::clone(&self.agent), self.info.clone(), self.tx.clone());
+        let mut pieces =
+            Live { rt: Arc::clone(&self.rt), agent: Arc::clone(&self.agent), run: self.run.id() };
+        self.rt.tasks.spawn(async move {
+            let asked =
+                std::panic::AssertUnwindSafe(ask(&agent, &info, round, request, &tx, async |request| {
+                    model.reply(&request, &mut pieces).await
+                }));
+            let input = tokio::select! {
+                asked = asked.catch_unwind() => asked.unwrap_or_else(|_| Input::ModelFailed {
+                    round,
+                    code: "model_panicked".into(),
+                    message: "the model adapter or a hook around the round broke down".into(),
+                    retryable: false,
+                }),
+                () = cancel.cancelled() => return,
+            };
+            let _ = tx.send(Inbox::Input(input)).await;
+        });
+    }
+}
+
+async fn ask(
+    agent: &Agent,
+    info: &RunInfo,
+    round: u32,
+    mut request: ModelRequest,
+    tx: &tokio::sync::mpsc::Sender<Inbox>,
+    reply: impl AsyncFnOnce(ModelRequest) -> Result<Reply, holdpoint_models::ModelError>,
+) -> Input {
+    if round == 1 {
+        for hook in &agent.around_run {
+            if let Err(error) = hook.before(info).await {
+                return failed(round, "hook", error.message, false);
+            }
+        }
+    }
+    for hook in &agent.around_round {
+        if let Err(error) = hook.before(info, round, &mut request).await {
+            return failed(round, "hook", error.message, false);
+        }
+    }
+    if !agent.around_round.is_empty() {
+        let names = request.tools.iter().map(|tool| tool.name.clone()).collect();
+        let _ = tx.send(Inbox::Offered(names)).await;
+    }
+    match reply(request).await {
+        Ok(reply) => {
+            for hook in &agent.around_round {
+                hook.after(info, round, &reply).await;
+            }
+            Input::Replied { round, reply: replied(reply) }
+        }
+        Err(error) => failed(round, error.code, error.message, error.retryable),
+    }
+}
+
+fn failed(round: u32, code: &str, message: String, retryable: bool) -> Input {
+    Input::ModelFailed { round, code: code.to_owned(), message, retryable }
+}
+
+fn replied(reply: Reply) -> Replied {
+    Replied {
+        message: reply.message,
+        end: match reply.end {
+            holdpoint_models::ReplyEnd::Complete => ReplyEnd::Complete,
+            holdpoint_models::ReplyEnd::Length => ReplyEnd::Malformed("it was cut off at the length limit"),
+            holdpoint_models::ReplyEnd::Filtered => ReplyEnd::Malformed("it was cut off by a content filter"),
+            holdpoint_models::ReplyEnd::Interrupted(why) => ReplyEnd::Interrupted(why),
+        },
+        input_tokens: reply.usage.input_tokens,
+        output_tokens: reply.usage.output_tokens,
+        other_choices: (reply.other_choices, reply.other_choices_had_calls),
+    }
+}
+
+/// Pieces of a reply, shown while it is made. They are not stored: the round's message takes their place.
+struct Live {
+    rt: Arc<Inner>,
+    agent: Arc<Agent>,
+    run: RunId,
+}
+
+impl Live {
+    fn show(&self, body: EventBody) {
+        let event = Arc::new(Event { seq: None, run_id: self.run, child: None, body });
+        self.rt.hub.show(self.run, self.agent.name(), &event);
+    }
+}
+
+impl Pieces for Live {
+    fn text(&mut self, piece: &str) {
+        self.show(EventBody::Token(Piece { data: piece.to_owned() }));
+    }
+
+    fn reasoning(&mut self, piece: &str) {
+        self.show(EventBody::Reasoning(Piece { data: piece.to_owned() }));
+    }
+}

@@ -1,0 +1,216 @@
+//! Storing a step, and what follows from its being stored: the history grows, watchers see it, handlers are asked.
+
+use std::sync::Arc;
+
+use holdpoint_core::message::Message;
+use holdpoint_core::run::{Changes, Effect};
+use holdpoint_protocol::{ApprovalRequest, Event, EventBody};
+use holdpoint_store::{Committed, Error, IdempotencyKey, Loaded, Next, StartRun, Step, Writes};
+
+use super::Driver;
+use crate::outcome::Ended;
+
+/// What came of storing a step.
+pub(super) enum Stored {
+    /// It is durable.
+    Done,
+    /// A fact came in between; nothing was written.
+    Moved,
+    /// The run is somebody else's, or the store is closed for good.
+    Lost,
+}
+
+impl Driver {
+    pub(super) async fn commit(&mut self, changes: Changes, next: Next) -> Stored {
+        let writes = writes(self.run.id(), self.next_seq, changes);
+        let events = writes.events.clone();
+        let messages = writes.messages.clone();
+        let committed_round = writes.committed_round;
+        let opened = !writes.opened.is_empty();
+        let step =
+            Step { run: self.run.clone(), epoch: self.epoch, expected_seq: self.next_seq, writes, next };
+        match self.persist(step).await {
+            Some(Committed::Done { next_seq }) => self.next_seq = next_seq,
+            Some(Committed::Moved) => return Stored::Moved,
+            Some(Committed::Fenced) => {
+                tracing::warn!(run = %self.run.id(), epoch = self.epoch, "fenced: another instance owns the run; letting go");
+                return Stored::Lost;
+            }
+            None => return Stored::Lost,
+        }
+        holdpoint_store::failpoint("after_step");
+        self.history.grow(messages, committed_round);
+        self.publish(&events, opened);
+        Stored::Done
+    }
+
+    /// Commits, and keeps trying while the store is away: what is in memory is not lost, and nothing runs meanwhile.
+    async fn persist(&self, step: Step) -> Option<Committed> {
+        let mut first = Some(step.clone());
+        self.rt
+            .persist(|| {
+                let step = first.take().unwrap_or_else(|| step.clone());
+                async {
+                    let events = step.writes.events.len() as u64;
+                    let (epoch, expected) = (step.epoch, step.expected_seq);
+                    match self.rt.store.commit(&self.cx, step).await {
+                        // The connection broke while it was being committed: look before doing it again.
+                        Err(Error::CommitUnknown(why)) => {
+                            match self.rt.store.load(&self.cx, self.run.id()).await? {
+                                Some(now)
+                                    if now.epoch == epoch
+                                        && now.next_seq >= expected + events
+                                        && events > 0 =>
+                                {
+                                    Ok(Committed::Done { next_seq: expected + events })
+                                }
+                                Some(now) if now.epoch > epoch => Ok(Committed::Fenced),
+                                Some(_) | None => Err(Error::Unavailable(why)),
+                            }
+                        }
+                        other => other,
+                    }
+                }
+            })
+            .await
+    }
+
+    /// The first step of a new run, in the form the store takes, and what is left to do once it is stored.
+    pub(crate) fn first_step(
+        &self,
+        changes: Changes,
+        effects: &[Effect],
+        key: Option<IdempotencyKey>,
+    ) -> (StartRun, FirstStep) {
+        let mut writes = writes(self.run.id(), self.next_seq, changes);
+        writes.tools = Some(self.agent.tools.stored().clone());
+        let first = FirstStep {
+            events: writes.events.clone(),
+            messages: writes.messages.clone(),
+            committed_round: writes.committed_round,
+            opened: !writes.opened.is_empty(),
+        };
+        (StartRun { run: self.run.clone(), writes, key, next: self.next_of(effects) }, first)
+    }
+
+    pub(super) fn began(&mut self, first: FirstStep, has_history: bool) {
+        self.next_seq += first.events.len() as u64;
+        if has_history {
+            self.history = History::default();
+        }
+        self.history.grow(first.messages, first.committed_round);
+        self.publish(&first.events, first.opened);
+    }
+
+    fn publish(&mut self, events: &[Arc<Event>], opened: bool) {
+        let mut requests: Vec<ApprovalRequest> = Vec::new();
+        for event in events {
+            match &event.body {
+                EventBody::Finish(finish) => self.ended = Some(Ended::Finished(finish.clone())),
+                EventBody::Error(error) => self.ended = Some(Ended::Failed(error.clone())),
+                EventBody::ApprovalRequest(request) if opened && self.agent.handler.is_some() => {
+                    requests.push(request.clone());
+                }
+                _ => {}
+            }
+            self.rt.hub.publish(self.run.id(), self.agent.name(), event);
+        }
+        if opened {
+            self.rt.deadlines.notify_one();
+        }
+        if !requests.is_empty() {
+            self.rt.ask_handler(Arc::clone(&self.agent), self.cx.clone(), self.info.clone(), requests);
+        }
+    }
+}
+
+/// What follows from the first step of a run once it is stored.
+pub(crate) struct FirstStep {
+    events: Vec<Arc<Event>>,
+    messages: Vec<(u32, u32, Arc<Message>)>,
+    committed_round: Option<u32>,
+    opened: bool,
+}
+
+/// The changes of one or more steps in the form the store takes.
+fn writes(run: holdpoint_protocol::RunId, first_seq: u64, changes: Changes) -> Writes {
+    let mut committed_round = None;
+    let events = (first_seq..)
+        .zip(changes.events)
+        .map(|(seq, body)| {
+            if let EventBody::RoundCommitted(round) = &body {
+                committed_round = Some(round.round);
+            }
+            Arc::new(Event { seq: Some(seq), run_id: run, child: None, body })
+        })
+        .collect();
+    Writes {
+        events,
+        messages: changes
+            .messages
+            .into_iter()
+            .map(|(round, slot, message)| (round, slot, Arc::new(message)))
+            .collect(),
+        opened: changes.opened,
+        closed: changes.closed,
+        executions: changes.executions,
+        audit: changes.audit,
+        committed_round,
+        tools: None,
+    }
+}
+
+/// What the model is told: the committed rounds, and what the open one holds so far.
+#[derive(Debug, Default)]
+pub(crate) struct History {
+    committed: Option<Vec<Arc<Message>>>,
+    open: Vec<(u32, Arc<Message>)>,
+}
+
+impl History {
+    /// Of a new conversation: nothing needs to be read.
+    pub(crate) fn fresh() -> Self {
+        Self { committed: Some(Vec::new()), open: Vec::new() }
+    }
+
+    /// Of a loaded run: read when the model is next asked.
+    pub(crate) fn of(loaded: &Loaded) -> Self {
+        Self { committed: None, open: loaded.open.clone() }
+    }
+
+    pub(super) fn reopen(&mut self, loaded: &Loaded) {
+        self.open = loaded.open.clone();
+    }
+
+    pub(crate) fn grow(&mut self, messages: Vec<(u32, u32, Arc<Message>)>, committed_round: Option<u32>) {
+        for (round, slot, message) in messages {
+            if round == 0 {
+                if let Some(committed) = &mut self.committed {
+                    committed.push(message);
+                }
+            } else {
+                self.open.push((slot, message));
+            }
+        }
+        if committed_round.is_some() {
+            self.open.sort_by_key(|(slot, _)| *slot);
+            let round = self.open.drain(..).map(|(_, message)| message);
+            match &mut self.committed {
+                Some(committed) => committed.extend(round),
+                None => drop(round),
+            }
+        }
+    }
+
+    pub(super) fn is_loaded(&self) -> bool {
+        self.committed.is_some()
+    }
+
+    pub(super) fn messages(&self) -> Vec<Arc<Message>> {
+        self.committed.clone().unwrap_or_default()
+    }
+
+    pub(crate) fn know(&mut self, messages: Vec<Arc<Message>>) {
+        self.committed = Some(messages);
+    }
+}

@@ -1,0 +1,160 @@
+//! The executor. It takes a [`Permit`] and nothing else.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use futures_util::FutureExt;
+use holdpoint_core::message::ResultContent;
+use holdpoint_core::permit::Permit;
+use holdpoint_core::run::{Input, Probed, ToolEnd};
+use holdpoint_protocol::ExecId;
+use holdpoint_tools::{Invocation, Probe, Progress};
+use sha2::{Digest, Sha256};
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+use super::{Driver, Inbox};
+use crate::agent::TOOL_TIMEOUT_DEFAULT;
+
+/// How often a tool's progress is passed on.
+const PROGRESS_EVERY: Duration = Duration::from_millis(250);
+/// How long a tool gets to say whether an earlier execution took effect.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(30);
+
+impl Driver {
+    /// Runs a permitted call on a task of its own: its panic is an answer, its time is its own.
+    pub(super) fn execute(&mut self, permit: Permit) {
+        let (index, attempt) = (permit.call().index, permit.attempt());
+        let tx = self.tx.clone();
+        let Some(entry) = self.agent.tools.get(permit.tool()).cloned() else {
+            // The check of the same step found it; an agent's tools do not change while it is loaded.
+            let end = ToolEnd::Error {
+                code: "GATE_ERROR".into(),
+                message: "the tool is gone".into(),
+                not_executed: true,
+            };
+            let _ = tx.try_send(Inbox::Input(Input::Finished { index, attempt, end }));
+            return;
+        };
+        let cancel = CancellationToken::new();
+        self.running.insert(index, cancel.clone());
+        let timeout = entry.definition.timeout().unwrap_or(TOOL_TIMEOUT_DEFAULT);
+        let progress = Reported { index, tx: tx.clone(), last: Mutex::new(None) };
+        let invocation =
+            Invocation::new(permit, Arc::clone(&self.context), cancel.clone(), Box::new(progress));
+        let max = self.agent.settings.limits.result_bytes;
+        self.rt.tasks.spawn(async move {
+            holdpoint_store::failpoint("before_tool");
+            let call = std::panic::AssertUnwindSafe(entry.tool.call(invocation)).catch_unwind();
+            let ended = tokio::time::timeout(timeout, call).await;
+            holdpoint_store::failpoint("after_tool");
+            let end = match ended {
+                Ok(Ok(Ok(output))) => ToolEnd::Output(bounded(output.content, max)),
+                // A tool that gives up because it was told to has not failed.
+                Ok(Ok(Err(_))) if cancel.is_cancelled() => ToolEnd::Cancelled,
+                Ok(Ok(Err(error))) => ToolEnd::Error {
+                    code: error.code,
+                    message: bounded_text(error.message, max),
+                    not_executed: error.not_executed,
+                },
+                Ok(Err(_panic)) => ToolEnd::Panicked,
+                Err(_elapsed) => {
+                    cancel.cancel();
+                    ToolEnd::TimedOut
+                }
+            };
+            let _ = tx.send(Inbox::Input(Input::Finished { index, attempt, end })).await;
+        });
+    }
+
+    pub(super) fn probe(&mut self, index: u32, exec: ExecId) {
+        let tx = self.tx.clone();
+        let name =
+            self.open.slots.get(index as usize).map(|slot| slot.proposed.name.clone()).unwrap_or_default();
+        let Some(entry) = self.agent.tools.get(&name).cloned() else {
+            let _ = tx.try_send(Inbox::Input(Input::Probed { index, probe: Probed::Unknown }));
+            return;
+        };
+        let context = Arc::clone(&self.context);
+        let max = self.agent.settings.limits.result_bytes;
+        self.running.insert(index, CancellationToken::new());
+        self.rt.tasks.spawn(async move {
+            let asked = std::panic::AssertUnwindSafe(entry.tool.probe(exec, &context)).catch_unwind();
+            let probe = match tokio::time::timeout(PROBE_TIMEOUT, asked).await {
+                Ok(Ok(Probe::Done(output))) => Probed::Done(bounded(output.content, max)),
+                Ok(Ok(Probe::NotDone)) => Probed::NotDone,
+                Ok(Ok(Probe::Unknown) | Err(_)) | Err(_) => Probed::Unknown,
+            };
+            let _ = tx.send(Inbox::Input(Input::Probed { index, probe })).await;
+        });
+    }
+}
+
+struct Reported {
+    index: u32,
+    tx: mpsc::Sender<Inbox>,
+    last: Mutex<Option<Instant>>,
+}
+
+impl Progress for Reported {
+    fn report(&self, message: Option<&str>, fraction: Option<f64>) {
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        if last.is_some_and(|at| at.elapsed() < PROGRESS_EVERY) {
+            return;
+        }
+        *last = Some(Instant::now());
+        let message = message.map(str::to_owned);
+        let fraction = fraction.filter(|f| (0.0..=1.0).contains(f));
+        let _ = self.tx.try_send(Inbox::Input(Input::Progress { index: self.index, message, fraction }));
+    }
+}
+
+/// A result within its bound. What is left out is said, with the digest of the whole.
+fn bounded(content: ResultContent, max: usize) -> ResultContent {
+    match content {
+        ResultContent::Text(text) => ResultContent::Text(bounded_text(text, max)),
+        ResultContent::Json(raw) if raw.get().len() > max => {
+            ResultContent::Text(bounded_text(raw.get().to_owned(), max))
+        }
+        ResultContent::Json(raw) => ResultContent::Json(raw),
+        ResultContent::Parts(parts) => {
+            let content = ResultContent::Parts(parts);
+            let whole = content.to_raw_json();
+            if whole.get().len() > max {
+                ResultContent::Text(bounded_text(whole.get().to_owned(), max))
+            } else {
+                content
+            }
+        }
+    }
+}
+
+fn bounded_text(text: String, max: usize) -> String {
+    if text.len() <= max {
+        return text;
+    }
+    let digest: String = Sha256::digest(text.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect();
+    let whole = text.len();
+    let mut cut = text;
+    cut.truncate(cut.floor_char_boundary(max));
+    format!("{cut}\n[the result was {whole} bytes; the rest was left out. sha256 of the whole: {digest}]")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_result_over_its_bound_is_cut_at_a_character_and_says_so_with_the_digest_of_the_whole() {
+        let text = "ä".repeat(10);
+        let cut = bounded_text(text.clone(), 7);
+        assert!(cut.starts_with("äää\n[the result was 20 bytes"), "{cut}");
+        let digest: String = Sha256::digest(text.as_bytes()).iter().map(|b| format!("{b:02x}")).collect();
+        assert!(cut.ends_with(&format!("{digest}]")));
+    }
+
+    #[test]
+    fn a_result_at_its_bound_stays_as_it_is() {
+        assert_eq!(bounded_text("abc".into(), 3), "abc");
+    }
+}

@@ -1,0 +1,392 @@
+//! The driver: takes a run from where it stands to where it waits or ends.
+//!
+//! It is the loop of the whole system, and this is all of it: step, store, publish, perform, and wait for what the
+//! effects bring. What an effect does stands in the files beside this one. Nothing is performed before the step that
+//! asked for it is durable; a step that another fact overtook is made again; a driver whose run was taken over lets go.
+
+mod ask;
+mod commit;
+mod executor;
+mod place;
+mod rule;
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use holdpoint_core::run::{Changes, Cx, Effect, Input, OpenRound, Refused, Run, Standing};
+use holdpoint_models::Model;
+use holdpoint_store::{Context, Loaded, Next};
+use holdpoint_tools::ToolContext;
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+use crate::RunInfo;
+use crate::agent::Agent;
+use crate::inner::Inner;
+use crate::outcome::Ended;
+use crate::toolset::Toolset;
+
+pub(crate) use commit::FirstStep;
+pub(crate) use place::Place;
+
+/// How long what is being cancelled gets to stop.
+pub const CANCEL_GRACE: Duration = Duration::from_secs(10);
+/// How long a run whose tool is not loaded here is left alone.
+pub(crate) const UNAVAILABLE_RETRY_MS: u64 = 30_000;
+/// Messages a driver's inbox holds; a tool's progress beyond it is dropped, nothing else ever is.
+pub(crate) const INBOX: usize = 256;
+
+/// What a driver is sent.
+#[derive(Debug)]
+pub(crate) enum Inbox {
+    /// Something was stored that concerns the run.
+    Bell,
+    /// The model replied, or failed.
+    Input(Input),
+    /// A hook narrowed the tools of the round before the model was asked.
+    Offered(Vec<String>),
+    /// Start nothing more, and give the run back.
+    Shutdown,
+}
+
+/// One run in the hands of this process.
+pub(crate) struct Driver {
+    pub(crate) rt: Arc<Inner>,
+    pub(crate) agent: Arc<Agent>,
+    pub(crate) cx: Context,
+    pub(crate) info: RunInfo,
+    pub(crate) run: Run,
+    pub(crate) open: OpenRound,
+    pub(crate) epoch: u64,
+    pub(crate) next_seq: u64,
+    pub(crate) history: commit::History,
+    pub(crate) tools: Arc<Toolset>,
+    pub(crate) offered: Option<Vec<String>>,
+    pub(crate) model: Arc<dyn Model>,
+    pub(crate) context: Arc<ToolContext>,
+    pub(crate) inbox: mpsc::Receiver<Inbox>,
+    pub(crate) tx: mpsc::Sender<Inbox>,
+    pub(crate) running: HashMap<u32, CancellationToken>,
+    pub(crate) asking: Option<CancellationToken>,
+    pub(crate) grace: Option<Instant>,
+    pub(crate) working_since: Instant,
+    pub(crate) stopping: bool,
+    pub(crate) ended: Option<Ended>,
+}
+
+/// What a transaction came to.
+enum Flow {
+    /// The run goes on here.
+    On(Vec<Effect>),
+    /// The run waits, ended, or was given back.
+    Left(Next),
+    /// The run is somebody else's, or the process stops.
+    Lost,
+}
+
+impl Driver {
+    /// Carries a run on whose first step has just been stored.
+    pub(crate) async fn begin(mut self, first: FirstStep, effects: Vec<Effect>, has_history: bool) {
+        self.began(first, has_history);
+        let next = self.next_of(&effects);
+        if next == Next::Keep && !self.knows_history(&effects).await {
+            return self.let_go();
+        }
+        self.perform(effects);
+        match next {
+            Next::Keep => self.go_on().await,
+            Next::Suspend | Next::Later(_) | Next::End => self.leave(next).await,
+        }
+    }
+
+    /// Carries a loaded run on.
+    pub(crate) async fn resume(mut self, inputs: Vec<Input>) {
+        match self.transact(inputs).await {
+            Flow::On(effects) => {
+                self.perform(effects);
+                self.go_on().await;
+            }
+            Flow::Left(next) => self.leave(next).await,
+            Flow::Lost => self.let_go(),
+        }
+    }
+
+    async fn go_on(mut self) {
+        loop {
+            let Some(inputs) = self.next_inputs().await else { return self.let_go() };
+            match self.transact(inputs).await {
+                Flow::On(effects) => self.perform(effects),
+                Flow::Left(next) => return self.leave(next).await,
+                Flow::Lost => return self.let_go(),
+            }
+        }
+    }
+
+    /// Steps through the inputs and stores what came of it, as one transaction.
+    async fn transact(&mut self, mut inputs: Vec<Input>) -> Flow {
+        loop {
+            let mut changes = Changes::default();
+            let mut effects = Vec::new();
+            self.count_work();
+            for input in &inputs {
+                match self.step(input.clone(), &mut changes).await {
+                    Ok(more) => effects.extend(more),
+                    Err(Refused(why)) => tracing::debug!(run = %self.run.id(), why, "an input came too late"),
+                }
+            }
+            let next = self.next_of(&effects);
+            match self.commit(changes, next).await {
+                commit::Stored::Done if next == Next::Keep => {
+                    if !self.knows_history(&effects).await {
+                        return Flow::Lost;
+                    }
+                    return Flow::On(effects);
+                }
+                commit::Stored::Done => {
+                    self.perform(effects);
+                    return Flow::Left(next);
+                }
+                commit::Stored::Moved => match self.reload().await {
+                    Some(facts) => {
+                        inputs.retain(|input| !matches!(input, Input::Fact(_)));
+                        inputs.splice(0..0, facts);
+                    }
+                    None => return Flow::Lost,
+                },
+                commit::Stored::Lost => return Flow::Lost,
+            }
+        }
+    }
+
+    /// One input, and what it asks for at once: rulings and checks belong into the same transaction.
+    pub(crate) async fn step(&mut self, input: Input, changes: &mut Changes) -> Result<Vec<Effect>, Refused> {
+        let mut asked = VecDeque::from(self.raw_step(input, changes)?);
+        let mut later = Vec::new();
+        while let Some(effect) = asked.pop_front() {
+            match effect {
+                Effect::Rule => {
+                    let ruled = self.rule().await;
+                    asked.extend(self.raw_step(Input::Ruled(ruled), changes)?);
+                }
+                // A process that stops claims nothing more; whoever takes the run over checks again.
+                Effect::Check { .. } if self.stopping => later.push(Effect::Release),
+                Effect::Check { index } => {
+                    let check = self.check(index).await;
+                    asked.extend(self.raw_step(Input::Checked { index, check }, changes)?);
+                }
+                Effect::CallModel { .. } if self.stopping => later.push(Effect::Release),
+                effect @ (Effect::CallModel { .. }
+                | Effect::Execute(_)
+                | Effect::Probe { .. }
+                | Effect::CancelTool { .. }
+                | Effect::CancelModel
+                | Effect::Release) => later.push(effect),
+            }
+        }
+        Ok(later)
+    }
+
+    fn raw_step(&mut self, input: Input, changes: &mut Changes) -> Result<Vec<Effect>, Refused> {
+        let mut cx =
+            Cx { now: self.rt.now(), settings: &self.agent.settings, fresh: &mut crate::ids::request_id };
+        self.run.step(&mut self.open, input, &mut cx, changes)
+    }
+
+    /// How the run is left after a step.
+    fn next_of(&self, effects: &[Effect]) -> Next {
+        let released = effects.iter().any(|effect| matches!(effect, Effect::Release));
+        match self.run.standing() {
+            Standing::Finished | Standing::Failed => Next::End,
+            Standing::Suspended => Next::Suspend,
+            Standing::Working | Standing::Cancelling if released && self.running.is_empty() => {
+                Next::Later(if self.stopping { 0 } else { UNAVAILABLE_RETRY_MS })
+            }
+            Standing::Working | Standing::Cancelling => Next::Keep,
+        }
+    }
+
+    /// Starts what the step asked for. What it brings comes back through the inbox.
+    fn perform(&mut self, effects: Vec<Effect>) {
+        for effect in effects {
+            match effect {
+                Effect::CallModel { round } => self.ask_model(round),
+                Effect::Execute(permit) => self.execute(permit),
+                Effect::Probe { index, exec } => self.probe(index, exec),
+                Effect::CancelTool { index } => {
+                    self.grace = Some(Instant::now() + CANCEL_GRACE);
+                    if let Some(cancel) = self.running.get(&index) {
+                        cancel.cancel();
+                    }
+                }
+                Effect::CancelModel => {
+                    if let Some(asking) = self.asking.take() {
+                        asking.cancel();
+                    }
+                }
+                // Performed within the step, or a matter of how the run is left.
+                Effect::Rule | Effect::Check { .. } | Effect::Release => {}
+            }
+        }
+    }
+
+    /// Waits for what comes next: one input, and whatever else has arrived by then.
+    async fn next_inputs(&mut self) -> Option<Vec<Input>> {
+        loop {
+            let first = match self.grace {
+                Some(grace) => tokio::select! {
+                    message = self.inbox.recv() => message,
+                    () = tokio::time::sleep_until(grace.into()) => {
+                        self.grace = None;
+                        return Some(vec![Input::GraceOver]);
+                    }
+                },
+                None => self.inbox.recv().await,
+            };
+            let mut inputs = Vec::new();
+            let mut rung = self.receive(first?, &mut inputs);
+            while let Ok(message) = self.inbox.try_recv() {
+                rung |= self.receive(message, &mut inputs);
+            }
+            if rung {
+                let facts = self.new_facts().await?;
+                inputs.splice(0..0, facts);
+            }
+            if self.stopping && self.running.is_empty() && inputs.is_empty() {
+                self.give_back().await;
+                return None;
+            }
+            if !inputs.is_empty() {
+                return Some(inputs);
+            }
+        }
+    }
+
+    fn receive(&mut self, message: Inbox, inputs: &mut Vec<Input>) -> bool {
+        match message {
+            Inbox::Bell => return true,
+            Inbox::Offered(names) => self.offered = Some(names),
+            Inbox::Shutdown => {
+                self.stopping = true;
+                if let Some(asking) = self.asking.take() {
+                    asking.cancel();
+                }
+            }
+            Inbox::Input(input) => {
+                match &input {
+                    Input::Finished { index, .. } | Input::Probed { index, .. } => {
+                        self.running.remove(index);
+                    }
+                    Input::Replied { .. } | Input::ModelFailed { .. } => {
+                        self.asking = None;
+                        // A model that was cancelled because the process stops did not fail: the next process asks it again.
+                        if self.stopping {
+                            return false;
+                        }
+                    }
+                    Input::Start { .. }
+                    | Input::Invoke { .. }
+                    | Input::Ruled(_)
+                    | Input::Fact(_)
+                    | Input::Checked { .. }
+                    | Input::Progress { .. }
+                    | Input::Recovered
+                    | Input::GraceOver => {}
+                }
+                inputs.push(input);
+            }
+        }
+        false
+    }
+
+    async fn new_facts(&mut self) -> Option<Vec<Input>> {
+        let loaded = self.load().await?;
+        if loaded.epoch != self.epoch {
+            return None;
+        }
+        self.next_seq = loaded.next_seq;
+        self.rt.hub.jump(self.run.id(), loaded.next_seq);
+        Some(loaded.facts.into_iter().map(Input::Fact).collect())
+    }
+
+    /// Throws away what is in memory and reads the run again; gives back the facts to be applied.
+    async fn reload(&mut self) -> Option<Vec<Input>> {
+        let loaded = self.load().await?;
+        if loaded.epoch != self.epoch {
+            return None;
+        }
+        self.next_seq = loaded.next_seq;
+        self.rt.hub.jump(self.run.id(), loaded.next_seq);
+        let facts = loaded.facts.iter().cloned().map(Input::Fact).collect();
+        self.open = place::open_round(&loaded, self.agent.settings.limits.argument_bytes);
+        self.history.reopen(&loaded);
+        self.run = loaded.run;
+        Some(facts)
+    }
+
+    /// The conversation is read when the model is to be asked, and not before.
+    async fn knows_history(&mut self, effects: &[Effect]) -> bool {
+        let asks = effects.iter().any(|effect| matches!(effect, Effect::CallModel { .. }));
+        if !asks || self.history.is_loaded() {
+            return true;
+        }
+        let (store, cx, run) = (&self.rt.store, &self.cx, &self.run);
+        let read = self.rt.persist(|| store.history(cx, run.conversation(), run.id())).await;
+        match read {
+            Some(messages) => {
+                self.history.know(messages);
+                true
+            }
+            None => false,
+        }
+    }
+
+    async fn load(&self) -> Option<Loaded> {
+        self.rt.persist(|| self.rt.store.load(&self.cx, self.run.id())).await.flatten()
+    }
+
+    fn count_work(&mut self) {
+        let worked = self.working_since.elapsed();
+        self.working_since = Instant::now();
+        self.run.add_active_ms(u64::try_from(worked.as_millis()).unwrap_or(u64::MAX));
+    }
+
+    async fn leave(mut self, next: Next) {
+        if let Some(asking) = self.asking.take() {
+            asking.cancel();
+        }
+        self.rt.drivers.remove(self.run.id(), &self.tx);
+        match (next, self.ended.take()) {
+            (Next::End, Some(ended)) => {
+                self.rt.hub.end(self.run.id());
+                for hook in &self.agent.around_run {
+                    hook.after(&self.info, &ended).await;
+                }
+                self.rt.waiters.ended(self.run.id(), &ended);
+            }
+            (Next::End, None) | (Next::Suspend | Next::Later(_) | Next::Keep, _) => {
+                self.rt.hub.rest(self.run.id());
+                self.rt.suspended(self.run.id(), self.run.pending());
+            }
+        }
+    }
+
+    fn let_go(self) {
+        self.rt.drivers.remove(self.run.id(), &self.tx);
+        self.rt.hub.rest(self.run.id());
+        for cancel in self.running.values() {
+            cancel.cancel();
+        }
+    }
+
+    /// The run was not stored: nothing of it was ever there.
+    pub(crate) fn forget(&self) {
+        self.rt.drivers.remove(self.run.id(), &self.tx);
+    }
+
+    async fn give_back(&self) {
+        if let Err(error) = self.rt.store.release(&self.cx, self.run.id(), self.epoch, 0).await {
+            tracing::warn!(run = %self.run.id(), %error, "a run could not be given back; its lease will run out");
+        }
+    }
+}

@@ -1,0 +1,88 @@
+//! Resolve, validate, permission, policy - when a call is proposed, and again when it is about to start.
+
+use std::sync::Arc;
+
+use holdpoint_core::arguments::Arguments;
+use holdpoint_core::run::{Check, Ruled, Slot};
+
+use super::Driver;
+use crate::permission::{Permitted, permitted};
+use crate::toolset::Entry;
+
+impl Driver {
+    /// Rules on every call of the open round that has no answer yet, in order.
+    pub(super) async fn rule(&self) -> Vec<Ruled> {
+        let mut ruled = Vec::with_capacity(self.open.slots.len());
+        for slot in self.open.slots.iter().filter(|slot| slot.result.is_none()) {
+            ruled.push(self.rule_one(slot).await);
+        }
+        ruled
+    }
+
+    async fn rule_one(&self, slot: &Slot) -> Ruled {
+        let offered = |name: &str| self.offered.as_ref().is_none_or(|names| names.iter().any(|n| n == name));
+        let entry = match self.tools.get(&slot.proposed.name) {
+            Some(entry) if offered(&entry.definition.name) => entry,
+            Some(_) | None => {
+                let known = self.tools.names().iter().filter(|name| offered(name)).cloned().collect();
+                return Ruled::Unknown { known };
+            }
+        };
+        let arguments =
+            match Arguments::parse(&slot.proposed.arguments, self.agent.settings.limits.argument_bytes) {
+                Ok(arguments) => arguments,
+                Err(why) => return Ruled::Invalid(why),
+            };
+        if let Err(why) = entry.schema.check(&arguments) {
+            return Ruled::Invalid(why);
+        }
+        match self.permitted(entry, &arguments).await {
+            Permitted::Yes => {}
+            Permitted::No(forbidden) => return Ruled::Forbidden { code: forbidden.code },
+            Permitted::Failed(what) => return Ruled::Failed { what },
+        }
+        Ruled::Verdict {
+            ruling: self.agent.policy.rule(&entry.definition.name),
+            tool: Arc::clone(&entry.definition),
+            definition: entry.digest,
+            arguments,
+        }
+    }
+
+    /// How things stand for a call now.
+    pub(super) async fn check(&self, index: u32) -> Check {
+        let Some(slot) = self.open.slots.get(index as usize) else {
+            return Check::Failed { what: "there is no such call".into() };
+        };
+        let Some(arguments) = &slot.arguments else {
+            return Check::Failed { what: "the call's arguments are gone".into() };
+        };
+        let Some(entry) = self.agent.tools.get(&slot.proposed.name) else {
+            return Check::Unavailable { what: format!("the tool `{}`", slot.proposed.name) };
+        };
+        if self.run.definition(index) != Some(entry.digest)
+            && let Err(why) = entry.schema.check(arguments)
+        {
+            return Check::Invalid(why);
+        }
+        match self.permitted(entry, arguments).await {
+            Permitted::Yes => {}
+            Permitted::No(forbidden) => return Check::Forbidden { code: forbidden.code },
+            Permitted::Failed(what) => return Check::Failed { what },
+        }
+        Check::Now {
+            ruling: self.agent.policy.rule(&entry.definition.name),
+            tool: Arc::clone(&entry.definition),
+            definition: entry.digest,
+        }
+    }
+
+    async fn permitted(&self, entry: &Entry, arguments: &Arguments) -> Permitted {
+        match &self.agent.permission {
+            None => Permitted::Yes,
+            Some(permission) => {
+                permitted(permission.as_ref(), &self.info, &entry.definition, arguments.value()).await
+            }
+        }
+    }
+}

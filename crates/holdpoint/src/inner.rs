@@ -1,0 +1,161 @@
+//! What all parts of a runtime share.
+
+use std::collections::HashMap;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use holdpoint_core::run::Input;
+use holdpoint_protocol::{AgentName, Pending, RunId, Timestamp};
+use holdpoint_store::{Context, Error, Noted, Owner, Result, Store};
+use holdpoint_tools::ToolContext;
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::RunInfo;
+use crate::agent::Agent;
+use crate::driver::{Driver, Place, UNAVAILABLE_RETRY_MS};
+use crate::drivers::Drivers;
+use crate::hub::Hub;
+use crate::waiters::Waiters;
+
+/// The first pause before the store is tried again.
+const RETRY_FIRST: Duration = Duration::from_millis(50);
+/// The longest pause before the store is tried again.
+const RETRY_MAX: Duration = Duration::from_secs(2);
+
+pub(crate) struct Inner {
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) agents: HashMap<AgentName, Arc<Agent>>,
+    pub(crate) default_agent: AgentName,
+    pub(crate) hub: Hub,
+    pub(crate) drivers: Drivers,
+    pub(crate) waiters: Waiters,
+    pub(crate) handling: crate::handling::Handling,
+    pub(crate) deadlines: Notify,
+    pub(crate) shutdown: CancellationToken,
+    pub(crate) tasks: TaskTracker,
+    pub(crate) bypass: Box<dyn Fn(&Context) -> bool + Send + Sync>,
+    pub(crate) clock: Box<dyn Fn() -> Timestamp + Send + Sync>,
+}
+
+impl Inner {
+    /// The time that events carry. What decides - deadlines, leases - is the store's clock.
+    pub(crate) fn now(&self) -> Timestamp {
+        (self.clock)()
+    }
+
+    /// Does it with the store until it is done: a store that is away is waited for, with nothing run meanwhile. `None`
+    /// when the process stops first, or the store says something that no waiting mends.
+    pub(crate) async fn persist<T, F, W>(&self, mut what: F) -> Option<T>
+    where
+        F: FnMut() -> W,
+        W: Future<Output = Result<T>>,
+    {
+        let mut pause = RETRY_FIRST;
+        loop {
+            match what().await {
+                Ok(done) => return Some(done),
+                Err(error @ (Error::Unavailable(_) | Error::Full(_) | Error::CommitUnknown(_))) => {
+                    tracing::warn!(%error, retry_in_ms = pause.as_millis(), "the store is away; the run waits");
+                    tokio::select! {
+                        () = tokio::time::sleep(pause) => {}
+                        () = self.shutdown.cancelled() => return None,
+                    }
+                    pause = (pause * 2).min(RETRY_MAX);
+                }
+                Err(
+                    error @ (Error::Locked { .. }
+                    | Error::Newer { .. }
+                    | Error::Corrupt(_)
+                    | Error::Inconsistent(_)
+                    | Error::BadCursor),
+                ) => {
+                    tracing::error!(%error, "a run cannot go on here; it is left as it is");
+                    return None;
+                }
+            }
+        }
+    }
+
+    /// A fact is stored: show it, and see that the run is carried on.
+    pub(crate) fn noted(self: &Arc<Self>, noted: Noted, agent: &AgentName) {
+        self.hub.publish(noted.run, agent, &noted.event);
+        if matches!(noted.owner, Owner::Elsewhere(_)) {
+            self.hub.rest(noted.run);
+        }
+        self.carry_on(noted.cx, noted.run, noted.owner, false);
+    }
+
+    /// The same, where the agent has to be looked up.
+    pub(crate) async fn noted_by_run(self: &Arc<Self>, noted: Noted) {
+        let agent = match self.store.load(&noted.cx, noted.run).await {
+            Ok(Some(loaded)) => loaded.run.agent().clone(),
+            // Then only its listeners miss this event; the run is carried on all the same.
+            Ok(None) | Err(_) => self.default_agent.clone(),
+        };
+        self.noted(noted, &agent);
+    }
+
+    /// Carries a run on, or rings whoever does.
+    pub(crate) fn carry_on(self: &Arc<Self>, cx: Context, run: RunId, owner: Owner, crashed: bool) {
+        match owner {
+            Owner::Taken => self.resume(cx, run, crashed),
+            Owner::Here => self.drivers.ring(run),
+            // Its owner re-reads its facts at each of its commits, and polls.
+            Owner::Elsewhere(_) => {}
+        }
+    }
+
+    /// Loads a run that this instance owns, and drives it.
+    pub(crate) fn resume(self: &Arc<Self>, cx: Context, run: RunId, recovered: bool) {
+        let (tx, inbox) = self.drivers.register(run);
+        let rt = Arc::clone(self);
+        self.tasks.spawn(async move {
+            let loaded = match rt.persist(|| rt.store.load(&cx, run)).await {
+                Some(Some(loaded)) => loaded,
+                Some(None) | None => return rt.drivers.remove(run, &tx),
+            };
+            let Some(agent) = rt.agents.get(loaded.run.agent()).cloned() else {
+                tracing::error!(%run, agent = %loaded.run.agent(), "the run's agent is not loaded here; the run is left as it is");
+                rt.drivers.remove(run, &tx);
+                let _ = rt.store.release(&cx, run, loaded.epoch, UNAVAILABLE_RETRY_MS).await;
+                return;
+            };
+            let model = loaded.run.model().map(str::to_owned);
+            let Some(model) = agent.model_named(model.as_deref()) else {
+                tracing::error!(%run, model, "the run's model is not loaded here; the run is left as it is");
+                rt.drivers.remove(run, &tx);
+                let _ = rt.store.release(&cx, run, loaded.epoch, UNAVAILABLE_RETRY_MS).await;
+                return;
+            };
+            let mut inputs: Vec<Input> = loaded.facts.iter().cloned().map(Input::Fact).collect();
+            if recovered {
+                inputs.insert(0, Input::Recovered);
+            }
+            let place = Place::of(&loaded, agent.settings.limits.argument_bytes);
+            let driver = Driver::at(rt, agent, model, cx, loaded.run, place, (tx, inbox));
+            driver.resume(inputs).await;
+        });
+    }
+
+    /// A run waits for people. Whoever waits for the run is told, unless a handler is still answering.
+    pub(crate) fn suspended(&self, run: RunId, pending: Vec<Pending>) {
+        if !self.handling.is_active(run) {
+            self.waiters.suspended(run, &pending);
+        }
+    }
+}
+
+/// The trusted context of a run's tools.
+pub(crate) fn tool_context(agent: &Agent, info: &RunInfo) -> Arc<ToolContext> {
+    Arc::new(ToolContext {
+        tenant: info.tenant.clone(),
+        actor: info.actor.clone(),
+        run: info.run,
+        conversation: info.conversation.clone(),
+        agent: info.agent.clone(),
+        extensions: agent.context.as_ref().map(|provider| provider(info)).unwrap_or_default(),
+    })
+}

@@ -1,0 +1,82 @@
+//! What happens by itself: deadlines pass, and runs that nobody carries on are taken up.
+
+use std::time::Duration;
+
+use holdpoint_protocol::TenantId;
+use holdpoint_store::{Context, Owner};
+
+use crate::Runtime;
+
+/// Requests expired, and runs taken up, in one go.
+const BATCH: usize = 500;
+/// The longest time between two looks.
+const EVERY: Duration = Duration::from_secs(1);
+
+/// Looks at deadlines and at runs without an owner until the runtime stops.
+pub(crate) async fn sweep(runtime: Runtime, tenants: Vec<TenantId>) {
+    take_up(&runtime).await;
+    for tenant in tenants {
+        let cx = Context { tenant, actor: crate::runtime::local().actor };
+        runtime.ask_handlers_again(&cx).await;
+    }
+    let rt = &runtime.inner;
+    loop {
+        tokio::select! {
+            () = tokio::time::sleep(until_deadline(&runtime).await) => {}
+            () = rt.deadlines.notified() => continue,
+            () = rt.shutdown.cancelled() => return,
+        }
+        if runtime.is_stopping() {
+            continue;
+        }
+        expire(&runtime).await;
+        take_up(&runtime).await;
+    }
+}
+
+/// How long until the next deadline, at most [`EVERY`].
+async fn until_deadline(runtime: &Runtime) -> Duration {
+    let store = &runtime.inner.store;
+    let (Ok(Some(deadline)), Ok(now)) = (store.next_deadline().await, store.now().await) else {
+        return EVERY;
+    };
+    let ms = deadline.as_millisecond().saturating_sub(now.as_millisecond()).max(0).unsigned_abs();
+    Duration::from_millis(ms).min(EVERY)
+}
+
+async fn expire(runtime: &Runtime) {
+    let rt = &runtime.inner;
+    loop {
+        let noted = match rt.store.expire_due(BATCH).await {
+            Ok(noted) => noted,
+            Err(error) => {
+                return tracing::warn!(%error, "deadlines could not be looked at; nothing is approved by that");
+            }
+        };
+        let all = noted.len() < BATCH;
+        for noted in noted {
+            rt.noted_by_run(noted).await;
+        }
+        if all {
+            return;
+        }
+    }
+}
+
+async fn take_up(runtime: &Runtime) {
+    let rt = &runtime.inner;
+    loop {
+        let taken = match rt.store.recover(BATCH).await {
+            Ok(taken) => taken,
+            Err(error) => return tracing::warn!(%error, "runs could not be taken up; they stay as they are"),
+        };
+        let all = taken.len() < BATCH;
+        for taken in taken {
+            tracing::info!(run = %taken.run, crashed = taken.crashed, "taking a run up");
+            rt.carry_on(taken.cx, taken.run, Owner::Taken, true);
+        }
+        if all {
+            return;
+        }
+    }
+}

@@ -152,7 +152,8 @@ pub(crate) fn read_entry(run: RunId, bytes: &[u8]) -> Result<Entry> {
                     [1] => CancelKind::Supersede,
                     [_] => return Err(corrupt("an unknown cancel")),
                 };
-                let by = std::str::from_utf8(read_bytes(&mut rest)?).ok().and_then(|by| ActorId::new(by).ok());
+                let by =
+                    std::str::from_utf8(read_bytes(&mut rest)?).ok().and_then(|by| ActorId::new(by).ok());
                 entry.facts.push(FactRef::Cancelled(by.ok_or_else(|| corrupt("a name"))?, kind));
             }
             _ => return Err(corrupt("an unknown part")),
@@ -220,7 +221,12 @@ mod tests {
     #[test]
     fn entries_that_are_joined_read_as_one() {
         let event = |round| {
-            Arc::new(Event { seq: Some(1), run_id: run(), child: None, body: EventBody::RoundCommitted(Round { round }) })
+            Arc::new(Event {
+                seq: Some(1),
+                run_id: run(),
+                child: None,
+                body: EventBody::RoundCommitted(Round { round }),
+            })
         };
         let message = (3, 1, Arc::new(Message::Note("look: \"no\"".into())));
         let mut first = EntryBuilder::content(run(), &[event(1), event(2)], &[message]).unwrap();
@@ -241,7 +247,9 @@ mod tests {
 
         let entry = read_entry(run(), &joined).unwrap();
         assert_eq!(entry.events, [event(1).to_json(), event(2).to_json()]);
-        assert!(matches!(&entry.messages[..], [(3, 1, note)] if matches!(&**note, Message::Note(text) if text == "look: \"no\"")));
+        assert!(
+            matches!(&entry.messages[..], [(3, 1, note)] if matches!(&**note, Message::Note(text) if text == "look: \"no\""))
+        );
         assert_eq!(entry.facts, facts);
         assert_eq!(crate::chain::verify(entry.audit, &head), crate::ChainCheck::Whole { records: 1 });
     }

@@ -118,7 +118,8 @@ pub(super) fn unpack(run: RunId, bytes: &[u8]) -> Result<String> {
                 rest = after;
             }
             mark @ FIRST_WORD..0x20 => {
-                let word = WORDS.get(usize::from(mark - FIRST_WORD)).ok_or_else(|| corrupt("an unknown mark"))?;
+                let word =
+                    WORDS.get(usize::from(mark - FIRST_WORD)).ok_or_else(|| corrupt("an unknown mark"))?;
                 out.extend_from_slice(word.as_bytes());
             }
             literal => out.push(literal),
@@ -143,7 +144,8 @@ fn word(rest: &[u8], after_quote: bool) -> Option<(u8, &'static str)> {
 fn uuid(text: &[u8]) -> Option<[u8; 16]> {
     let text: &[u8; UUID_TEXT] = text.first_chunk()?;
     let mut id = [0; 16];
-    let mut digits = text.iter().enumerate().filter(|(at, _)| !matches!(at, 8 | 13 | 18 | 23)).map(|(_, digit)| *digit);
+    let mut digits =
+        text.iter().enumerate().filter(|(at, _)| !matches!(at, 8 | 13 | 18 | 23)).map(|(_, digit)| *digit);
     if [8, 13, 18, 23].iter().any(|at| text[*at] != b'-') {
         return None;
     }

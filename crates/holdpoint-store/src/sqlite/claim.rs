@@ -47,14 +47,28 @@ impl Txn<'_> {
         Ok(taken)
     }
 
+    /// Gives back a run that this process owns at this epoch.
+    pub(super) fn release(&mut self, cx: &Context, run: RunId, epoch: u64, after_ms: u64) -> Done<()> {
+        let Some(tenant) = self.tenant(&cx.tenant)? else { return Ok(()) };
+        let at = ms(crate::clock::after(self.now(), after_ms));
+        let sql = "UPDATE run SET owner = 0, wake_at = ?5 WHERE tenant = ?1 AND id = ?2 AND owner = ?3 AND epoch = ?4";
+        let (me, epoch) = (self.caches.incarnation, i64::try_from(epoch).unwrap_or(i64::MAX));
+        self.execute(sql, params![tenant, run.0.as_bytes(), me, epoch, at])?;
+        Ok(())
+    }
+
     fn own(&self, head: &mut Head) -> Done<()> {
         // A claim on what a process left behind counts against the run until it makes a step.
         let crashed = head.owner.is_some_and(|owner| owner > 0);
-        head.epoch += 1;
         head.claims += u32::from(crashed);
-        let sql = "UPDATE run SET owner = ?3, wake_at = NULL, epoch = ?4, claims = ?5 WHERE tenant = ?1 AND id = ?2";
-        let (me, epoch) = (self.caches.incarnation, head.epoch as i64);
-        self.execute(sql, params![head.tenant, head.id.0.as_bytes(), me, epoch, head.claims])?;
+        head.own(self.caches.incarnation);
+        let sql = "UPDATE run SET owner = ?3, wake_at = NULL, epoch = ?4, claims = ?5, status = ?6 \
+                   WHERE tenant = ?1 AND id = ?2";
+        let (status, epoch) = (codes::run_status::code(head.status), head.epoch as i64);
+        self.execute(
+            sql,
+            params![head.tenant, head.id.0.as_bytes(), head.owner, epoch, head.claims, status],
+        )?;
         Ok(())
     }
 

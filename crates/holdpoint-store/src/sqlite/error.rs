@@ -47,7 +47,9 @@ pub(super) fn error_of(error: &rusqlite::Error) -> Error {
     match code {
         ErrorCode::DiskFull => Error::Full(text),
         ErrorCode::ConstraintViolation => Error::Inconsistent(text),
-        ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase | ErrorCode::TypeMismatch => Error::Corrupt(text),
+        ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase | ErrorCode::TypeMismatch => {
+            Error::Corrupt(text)
+        }
         // The rest is the machine's doing and can be gone the next time. (The enum is SQLite's, and may grow.)
         _ => Error::Unavailable(text),
     }

@@ -48,9 +48,12 @@ impl Txn<'_> {
 
     pub(super) fn expire_due(&mut self, limit: usize) -> Done<Vec<Noted>> {
         let now = self.now();
-        let sql = select_request!("status = 0 AND deadline IS NOT NULL AND deadline <= ?1 ORDER BY deadline LIMIT ?2");
+        let sql = select_request!(
+            "status = 0 AND deadline IS NOT NULL AND deadline <= ?1 ORDER BY deadline LIMIT ?2"
+        );
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-        let due = self.many(sql, params![ms(now), limit], |row| Ok((row.get::<_, i64>(0)?, rows::request(row))))?;
+        let due =
+            self.many(sql, params![ms(now), limit], |row| Ok((row.get::<_, i64>(0)?, rows::request(row))))?;
         let mut noted = Vec::with_capacity(due.len());
         for (tenant, request) in due {
             noted.push(self.close_by_fact(tenant, &request?, Closing::Expired, now)?);
@@ -59,10 +62,17 @@ impl Txn<'_> {
     }
 
     /// Closes an open request of this transaction.
-    fn close_by_fact(&mut self, tenant: i64, request: &Request, closing: Closing, now: Timestamp) -> Done<Noted> {
+    fn close_by_fact(
+        &mut self,
+        tenant: i64,
+        request: &Request,
+        closing: Closing,
+        now: Timestamp,
+    ) -> Done<Noted> {
         let run = request.run();
-        let mut head =
-            self.head(tenant, run)?.ok_or_else(|| Error::Corrupt(format!("request {} has no run", request.id)))?;
+        let mut head = self
+            .head(tenant, run)?
+            .ok_or_else(|| Error::Corrupt(format!("request {} has no run", request.id)))?;
         let written = facts::close(request, closing, now);
         let fact = reference(&written.fact);
         self.close_request(run, request.id, codes::request_status::code(written.status), &written.closure)?;

@@ -74,7 +74,9 @@ impl Reader {
     ) -> Result<(Vec<Request>, Option<AgePlace>)> {
         let mut found = Vec::new();
         let mut looked_to: Option<AgePlace> = None;
-        for status in REQUEST_STATUSES.into_iter().filter(|status| filter.status.is_none_or(|asked| asked == *status)) {
+        for status in
+            REQUEST_STATUSES.into_iter().filter(|status| filter.status.is_none_or(|asked| asked == *status))
+        {
             let stopped = self.requests_of_status(tenant, status, filter, from, enough, &mut found)?;
             looked_to = match (looked_to, stopped) {
                 (Some(a), Some(b)) => Some(a.min(b)),
@@ -164,12 +166,14 @@ impl Reader {
             ..Stats::default()
         };
         let mut statement = self.connection.prepare_cached("SELECT id FROM tenant")?;
-        let tenants: Vec<i64> = statement.query_map([], |row| row.get(0))?.collect::<rusqlite::Result<_>>()?;
+        let tenants: Vec<i64> =
+            statement.query_map([], |row| row.get(0))?.collect::<rusqlite::Result<_>>()?;
         for tenant in tenants {
             stats.pending +=
                 count("SELECT count(*) FROM request WHERE tenant = ?1 AND status = 0", &[&tenant])?;
             let sql = "SELECT min(opened_at) FROM request WHERE tenant = ?1 AND status = 0";
-            let oldest: Option<i64> = self.connection.prepare_cached(sql)?.query_row([tenant], |row| row.get(0))?;
+            let oldest: Option<i64> =
+                self.connection.prepare_cached(sql)?.query_row([tenant], |row| row.get(0))?;
             let oldest: Option<Timestamp> = oldest.map(from_ms);
             stats.oldest_pending = [stats.oldest_pending, oldest].into_iter().flatten().min();
         }

@@ -33,8 +33,9 @@ use self::txn::Caches;
 use self::writer::Writer;
 use crate::clock::Clock;
 use crate::{
-    AuditRow, CancelReply, ChainCheck, Committed, Context, Decide, DecideReply, IdempotencyKey, InteractionFilter, KeyUse,
-    Loaded, Noted, PageRequest, Result, RunFilter, StartRun, Started, Stats, Step, Store, StoredAnswer, Taken,
+    AuditRow, CancelReply, ChainCheck, Committed, Context, Decide, DecideReply, IdempotencyKey,
+    InteractionFilter, KeyUse, Loaded, Noted, PageRequest, Result, RunFilter, StartRun, Started, Stats, Step,
+    Store, StoredAnswer, Taken,
 };
 
 /// A store in one SQLite file.
@@ -68,7 +69,7 @@ impl SqliteStore {
         let connection = open::writer(path)?;
         let incarnation = open::incarnation(&connection)?;
         let instance = InstanceId(uuid::Uuid::now_v7());
-        let caches = Caches::new(instance, incarnation, pending_max.min(PENDING_PER_TENANT_MAX));
+        let caches = Caches::new(incarnation, pending_max.min(PENDING_PER_TENANT_MAX));
         let readers = Readers::start(path)?;
         let writer = Writer::start(connection, lock, caches, Arc::clone(&clock))?;
         Ok(Self { path: path.to_owned(), instance, incarnation, clock, readers, writer })
@@ -127,6 +128,11 @@ impl Store for SqliteStore {
 
     async fn recover(&self, limit: usize) -> Result<Vec<Taken>> {
         self.writer.write("recover", move |txn| txn.recover(limit)).await
+    }
+
+    async fn release(&self, cx: &Context, run: RunId, epoch: u64, after_ms: u64) -> Result<()> {
+        let cx = cx.clone();
+        self.writer.write("release", move |txn| txn.release(&cx, run, epoch, after_ms)).await
     }
 
     async fn decide(&self, cx: &Context, decide: Decide) -> Result<DecideReply> {
@@ -208,7 +214,8 @@ impl Store for SqliteStore {
 
     async fn started_with(&self, cx: &Context, key: &IdempotencyKey) -> Result<KeyUse> {
         let (context, key, now) = (cx.clone(), key.clone(), self.clock.now());
-        let read = move |reader: &Reader, tenant| key::look_up(&reader.connection, tenant, &context, &key, now);
+        let read =
+            move |reader: &Reader, tenant| key::look_up(&reader.connection, tenant, &context, &key, now);
         self.read(&cx.tenant, KeyUse::New, read).await
     }
 

@@ -95,7 +95,8 @@ fn check(connection: &Connection) -> Result<u32> {
 }
 
 fn migrate(connection: &mut Connection) -> Result<()> {
-    let empty = connection.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get::<_, i64>(0))? == 0;
+    let empty =
+        connection.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get::<_, i64>(0))? == 0;
     let done = if empty { 0 } else { check(connection)? };
     for (version, sql) in (1..).zip(MIGRATIONS).skip(done as usize) {
         let transaction = connection.transaction()?;

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use holdpoint_core::message::Message;
 use holdpoint_core::run::Run;
 use holdpoint_core::tool::ToolDefinition;
-use holdpoint_protocol::{ConversationId, Event, EventBody, Pending, RequestId, RunId, RunStatus, RunView, Timestamp};
+use holdpoint_protocol::{
+    ConversationId, Event, EventBody, Pending, RequestId, RunId, RunStatus, RunView, Timestamp,
+};
 use rusqlite::{OptionalExtension, Row, params};
 
 use super::readers::Reader;
@@ -28,17 +30,16 @@ pub(super) struct RunRow {
     pub(super) created_at: Timestamp,
     previous: Option<RunId>,
     tool_set: Option<i64>,
-    chain: chain::Head,
 }
 
 pub(super) const RUN_COLUMNS: &str = "id, status, epoch, next_seq, step_seq, committed_round, created_at, previous, \
-                                      tool_set, audit_records, audit_hash, snapshot_version, snapshot";
+                                      tool_set, snapshot_version, snapshot";
 
 pub(super) fn run_row(row: &Row<'_>) -> Result<RunRow> {
     let id = rows::run_id(row, 0)?;
-    let snapshot: Vec<u8> = row.get(12)?;
+    let snapshot: Vec<u8> = row.get(10)?;
     Ok(RunRow {
-        run: rows::snapshot(id, row.get(11)?, &snapshot)?,
+        run: rows::snapshot(id, row.get(9)?, &snapshot)?,
         status: codes::run_status::read(row.get(1)?)?,
         epoch: row.get::<_, i64>(2)? as u64,
         next_seq: row.get::<_, i64>(3)? as u64,
@@ -47,7 +48,6 @@ pub(super) fn run_row(row: &Row<'_>) -> Result<RunRow> {
         created_at: from_ms(row.get(6)?),
         previous: row.get::<_, Option<[u8; 16]>>(7)?.map(|id| RunId(uuid::Uuid::from_bytes(id))),
         tool_set: row.get(8)?,
-        chain: chain::Head { records: row.get::<_, i64>(9)? as u64, hash: row.get(10)? },
     })
 }
 
@@ -71,7 +71,13 @@ impl Reader {
     }
 
     /// Entries of a run's journal after an event, in order, until there is enough.
-    fn entries(&self, tenant: i64, run: RunId, after: u64, mut each: impl FnMut(u64, Entry) -> bool) -> Result<()> {
+    fn entries(
+        &self,
+        tenant: i64,
+        run: RunId,
+        after: u64,
+        mut each: impl FnMut(u64, Entry) -> bool,
+    ) -> Result<()> {
         let sql = "SELECT seq, body FROM journal WHERE tenant = ?1 AND run = ?2 AND seq > ?3 ORDER BY seq";
         let mut statement = self.connection.prepare_cached(sql)?;
         let after = i64::try_from(after).unwrap_or(i64::MAX);
@@ -177,7 +183,8 @@ impl Reader {
         after: u64,
         limit: usize,
     ) -> Result<Option<Vec<(u64, Arc<str>)>>> {
-        let mut statement = self.connection.prepare_cached("SELECT 1 FROM run WHERE tenant = ?1 AND id = ?2")?;
+        let mut statement =
+            self.connection.prepare_cached("SELECT 1 FROM run WHERE tenant = ?1 AND id = ?2")?;
         if !statement.exists(params![tenant, run.0.as_bytes()])? {
             return Ok(None);
         }
@@ -222,9 +229,15 @@ impl Reader {
             RunStatus::Finished | RunStatus::Failed => {
                 let json = self.event(tenant, id, row.next_seq - 1)?;
                 let event = Event::from_json(None, &json);
-                Some(event.map_err(|error| Error::Corrupt(format!("the last event of run {id}: {error}")))?.body)
+                Some(
+                    event
+                        .map_err(|error| Error::Corrupt(format!("the last event of run {id}: {error}")))?
+                        .body,
+                )
             }
-            RunStatus::Running | RunStatus::Suspended | RunStatus::Cancelling | RunStatus::Quarantined => None,
+            RunStatus::Running | RunStatus::Suspended | RunStatus::Cancelling | RunStatus::Quarantined => {
+                None
+            }
         };
         let last = last.filter(|body| matches!(body, EventBody::Finish(_) | EventBody::Error(_)));
         let pending = if last.is_none() { self.pending_of(tenant, id)? } else { Vec::new() };
@@ -251,7 +264,8 @@ impl Reader {
     pub(super) fn verify(&self, tenant: i64, run: RunId) -> Result<Option<ChainCheck>> {
         let sql = "SELECT audit_records, audit_hash FROM run WHERE tenant = ?1 AND id = ?2";
         let mut statement = self.connection.prepare_cached(sql)?;
-        let read = |row: &Row<'_>| Ok(chain::Head { records: row.get::<_, i64>(0)? as u64, hash: row.get(1)? });
+        let read =
+            |row: &Row<'_>| Ok(chain::Head { records: row.get::<_, i64>(0)? as u64, hash: row.get(1)? });
         let head = statement.query_row(params![tenant, run.0.as_bytes()], read).optional()?;
         let Some(head) = head else { return Ok(None) };
         Ok(Some(chain::verify(self.records(tenant, run)?, &head)))

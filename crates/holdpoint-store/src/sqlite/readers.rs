@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
 
 use holdpoint_protocol::TenantId;
 use rusqlite::{Connection, OptionalExtension};
@@ -22,6 +23,7 @@ type Job = Box<dyn FnOnce(&mut Reader) + Send>;
 #[derive(Debug)]
 pub(super) struct Readers {
     queue: Mutex<Option<mpsc::Sender<Job>>>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
 /// A connection that reads, and what it knows of tenants. Their numbers never change.
@@ -35,11 +37,12 @@ impl Readers {
     pub(super) fn start(path: &Path) -> Result<Self> {
         let (queue, jobs) = mpsc::channel::<Job>(QUEUE_MAX);
         let jobs = Arc::new(Mutex::new(jobs));
+        let mut threads = Vec::with_capacity(READERS);
         for _ in 0..READERS {
             let mut reader = Reader { connection: open::reader(path)?, tenants: HashMap::new() };
             let jobs = Arc::clone(&jobs);
             let next = move || jobs.lock().unwrap_or_else(PoisonError::into_inner).blocking_recv();
-            std::thread::Builder::new()
+            let thread = std::thread::Builder::new()
                 .name("holdpoint-sqlite-read".into())
                 .spawn(move || {
                     while let Some(job) = next() {
@@ -47,8 +50,9 @@ impl Readers {
                     }
                 })
                 .map_err(|error| Error::Unavailable(format!("no thread for the store: {error}")))?;
+            threads.push(thread);
         }
-        Ok(Self { queue: Some(queue).into() })
+        Ok(Self { queue: Some(queue).into(), threads: threads.into() })
     }
 
     /// Reads, all of it from one state of the database.
@@ -65,8 +69,18 @@ impl Readers {
         answer.await.map_err(|_| Error::Unavailable("a reader is gone".into()))?
     }
 
+    /// Finishes what is queued and lets go of the file.
     pub(super) fn stop(&self) {
         drop(self.queue.lock().unwrap_or_else(PoisonError::into_inner).take());
+        for thread in self.threads.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Readers {
+    fn drop(&mut self) {
+        self.stop();
     }
 }
 

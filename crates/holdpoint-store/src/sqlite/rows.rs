@@ -59,14 +59,21 @@ pub(super) fn digest(bytes: &[u8; 32]) -> Result<CallDigest> {
 }
 
 /// What a fact says, with the request it is about.
-pub(super) fn fact(fact: FactRef, request: impl FnOnce(RequestId) -> Result<Option<Request>>) -> Result<Fact> {
+pub(super) fn fact(
+    fact: FactRef,
+    request: impl FnOnce(RequestId) -> Result<Option<Request>>,
+) -> Result<Fact> {
     Ok(match fact {
         FactRef::Expired(request) => Fact::Expired { request },
         FactRef::GateError(request) => Fact::GateError { request },
-        FactRef::Cancelled(by, kind @ (CancelKind::Cancel | CancelKind::Supersede)) => Fact::Cancelled { by, kind },
+        FactRef::Cancelled(by, kind @ (CancelKind::Cancel | CancelKind::Supersede)) => {
+            Fact::Cancelled { by, kind }
+        }
         FactRef::Decided(id) => match request(id)? {
             Some(Request {
-                status: InteractionStatus::Decided, closure: Some(Closure::Decided(decision)), ..
+                status: InteractionStatus::Decided,
+                closure: Some(Closure::Decided(decision)),
+                ..
             }) => Fact::Decided { request: id, decision },
             Some(_) | None => return Err(Error::Corrupt(format!("the decision of request {id} is gone"))),
         },

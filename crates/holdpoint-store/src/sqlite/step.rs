@@ -1,7 +1,7 @@
 //! Starts and steps: what a run's owner writes.
 
 use holdpoint_core::digest::CallDigest;
-use holdpoint_core::run::{Closed, Execution, Opened, SNAPSHOT_VERSION};
+use holdpoint_core::run::{Closed, LedgerLine, Opened, SNAPSHOT_VERSION};
 use holdpoint_protocol::{Event, Pending, RequestId, RunId, RunStatus, Timestamp};
 use rusqlite::params;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ pub(super) struct Prepared {
     events: Vec<Arc<Event>>,
     opened: Vec<Opened>,
     closed: Vec<Closed>,
-    executions: Vec<Execution>,
+    executions: Vec<LedgerLine>,
     committed_round: Option<u32>,
     tools: Option<ToolSet>,
     next: Next,
@@ -67,7 +67,12 @@ impl Prepared {
 }
 
 impl Txn<'_> {
-    pub(super) fn start(&mut self, cx: &Context, new: &Prepared, key: Option<&IdempotencyKey>) -> Done<Started> {
+    pub(super) fn start(
+        &mut self,
+        cx: &Context,
+        new: &Prepared,
+        key: Option<&IdempotencyKey>,
+    ) -> Done<Started> {
         let now = self.now();
         if let Some(key) = key {
             match self.look_up(cx, key, now)? {
@@ -125,7 +130,13 @@ impl Txn<'_> {
         Ok(Started::Created { at: now, has_history: previous.is_some() })
     }
 
-    pub(super) fn commit(&mut self, cx: &Context, new: &Prepared, epoch: u64, expected_seq: u64) -> Done<Committed> {
+    pub(super) fn commit(
+        &mut self,
+        cx: &Context,
+        new: &Prepared,
+        epoch: u64,
+        expected_seq: u64,
+    ) -> Done<Committed> {
         let now = self.now();
         let Some(tenant) = self.tenant(&cx.tenant)? else { return Ok(Committed::Fenced) };
         let Some(mut head) = self.head(tenant, new.run)? else { return Ok(Committed::Fenced) };
@@ -154,10 +165,11 @@ impl Txn<'_> {
             }
         }
         for line in &new.executions {
-            let Execution::Started { call, attempt, digest, request: Some(id), .. } = line else { continue };
+            let LedgerLine::Started { call, attempt, digest, request: Some(id), .. } = line else { continue };
             let request = self.request(head.tenant, *id)?;
             if !request.is_some_and(|request| facts::releases(&request, *call, digest)) {
-                let what = format!("no stored decision of request {id} releases attempt {attempt} of call {call}");
+                let what =
+                    format!("no stored decision of request {id} releases attempt {attempt} of call {call}");
                 return Err(Error::Inconsistent(what).into());
             }
         }
@@ -249,7 +261,16 @@ impl Txn<'_> {
             self.execute(
                 keeps,
                 params![
-                    head.tenant, id, status, next_seq, open, round, tools, records, hash, SNAPSHOT_VERSION,
+                    head.tenant,
+                    id,
+                    status,
+                    next_seq,
+                    open,
+                    round,
+                    tools,
+                    records,
+                    hash,
+                    SNAPSHOT_VERSION,
                     new.snapshot
                 ],
             )?;
@@ -258,8 +279,19 @@ impl Txn<'_> {
             self.execute(
                 leaves,
                 params![
-                    head.tenant, id, status, next_seq, open, round, tools, records, hash, SNAPSHOT_VERSION,
-                    new.snapshot, owner, wake_at
+                    head.tenant,
+                    id,
+                    status,
+                    next_seq,
+                    open,
+                    round,
+                    tools,
+                    records,
+                    hash,
+                    SNAPSHOT_VERSION,
+                    new.snapshot,
+                    owner,
+                    wake_at
                 ],
             )?;
         }
@@ -296,30 +328,42 @@ impl Txn<'_> {
         Ok(())
     }
 
-    pub(super) fn close_request(&self, run: RunId, id: RequestId, status: i64, closure: &Closure) -> Done<()> {
+    pub(super) fn close_request(
+        &self,
+        run: RunId,
+        id: RequestId,
+        status: i64,
+        closure: &Closure,
+    ) -> Done<()> {
         let sql = "UPDATE request SET status = ?2, closure = ?3 WHERE id = ?1";
         self.execute(sql, params![id.0.as_bytes(), status, compact::write(run, closure)?])?;
         Ok(())
     }
 
-    fn write_execution(&self, head: &Head, line: &Execution, now: Timestamp) -> Done<()> {
+    fn write_execution(&self, head: &Head, line: &LedgerLine, now: Timestamp) -> Done<()> {
         let run = head.id.0.as_bytes();
         match line {
-            Execution::Started { call, attempt, digest, request, .. } => {
+            LedgerLine::Started { call, attempt, digest, request, .. } => {
                 let digest: &CallDigest = digest;
                 let sql = "INSERT INTO execution (tenant, run, round, call, attempt, digest, request, started_at) \
                            VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)";
                 let request = request.map(|id| *id.0.as_bytes());
                 let (round, index) = (call.round, call.index);
                 let digest = digest.as_bytes();
-                self.execute(sql, params![head.tenant, run, round, index, attempt, digest, request, ms(now)])?;
+                self.execute(
+                    sql,
+                    params![head.tenant, run, round, index, attempt, digest, request, ms(now)],
+                )?;
             }
-            Execution::Ended { call, attempt, status, executed } => {
+            LedgerLine::Ended { call, attempt, status, executed } => {
                 let sql = "UPDATE execution SET ended_at = ?6, status = ?7, executed = ?8 \
                            WHERE tenant = ?1 AND run = ?2 AND round = ?3 AND call = ?4 AND attempt = ?5";
                 let (round, index) = (call.round, call.index);
                 let (status, executed) = (status.as_str(), executed.as_str());
-                self.execute(sql, params![head.tenant, run, round, index, attempt, ms(now), status, executed])?;
+                self.execute(
+                    sql,
+                    params![head.tenant, run, round, index, attempt, ms(now), status, executed],
+                )?;
             }
         }
         Ok(())
@@ -335,7 +379,8 @@ impl Txn<'_> {
         let id = match found {
             Some(id) => id,
             None => {
-                let body = serde_json::to_vec(&*tools.tools).map_err(|error| Error::Corrupt(error.to_string()))?;
+                let body =
+                    serde_json::to_vec(&*tools.tools).map_err(|error| Error::Corrupt(error.to_string()))?;
                 let sql = "INSERT INTO tool_set (digest, tools) VALUES (?1, ?2) RETURNING id";
                 let id = self.one(sql, params![digest, compact::press(&body)], |row| row.get(0))?;
                 id.ok_or_else(|| Error::Corrupt("a tool set without a number".into()))?

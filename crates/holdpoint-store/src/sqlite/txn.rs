@@ -6,7 +6,7 @@ use std::sync::Arc;
 use holdpoint_core::decision::CancelKind;
 use holdpoint_core::digest::DefinitionDigest;
 use holdpoint_core::run::AuditRecord;
-use holdpoint_protocol::{ActorId, Event, EventBody, InstanceId, RequestId, RunId, RunStatus, TenantId, Timestamp};
+use holdpoint_protocol::{ActorId, Event, EventBody, RequestId, RunId, RunStatus, TenantId, Timestamp};
 use rusqlite::{Connection, OptionalExtension, Params, Row, params};
 
 use super::error::Fault;
@@ -23,7 +23,6 @@ pub(super) type Done<T> = std::result::Result<T, Fault>;
 /// What the writer remembers from one transaction to the next. Dropped when one is rolled back.
 #[derive(Debug)]
 pub(super) struct Caches {
-    pub(super) instance: InstanceId,
     /// Which life of the database this is: the owner that this process writes.
     pub(super) incarnation: i64,
     pub(super) pending_max: u64,
@@ -34,9 +33,8 @@ pub(super) struct Caches {
 }
 
 impl Caches {
-    pub(super) fn new(instance: InstanceId, incarnation: i64, pending_max: u64) -> Self {
+    pub(super) fn new(incarnation: i64, pending_max: u64) -> Self {
         Self {
-            instance,
             incarnation,
             pending_max,
             tenants: HashMap::new(),
@@ -71,10 +69,22 @@ pub(super) struct Head {
 }
 
 impl Head {
+    /// This process carries it on from now on, at the next epoch. It waits no longer, even though its next step is still
+    /// to come.
+    pub(super) fn own(&mut self, me: i64) {
+        self.owner = Some(me);
+        self.epoch += 1;
+        if self.status == RunStatus::Suspended {
+            self.status = RunStatus::Running;
+        }
+    }
+
     pub(super) fn has_ended(&self) -> bool {
         match self.status {
             RunStatus::Finished | RunStatus::Failed => true,
-            RunStatus::Running | RunStatus::Suspended | RunStatus::Cancelling | RunStatus::Quarantined => false,
+            RunStatus::Running | RunStatus::Suspended | RunStatus::Cancelling | RunStatus::Quarantined => {
+                false
+            }
         }
     }
 }
@@ -143,7 +153,8 @@ impl<'a> Txn<'a> {
     }
 
     pub(super) fn tenant_name(&self, id: i64) -> Done<TenantId> {
-        let name: Option<String> = self.one("SELECT name FROM tenant WHERE id = ?1", [id], |row| row.get(0))?;
+        let name: Option<String> =
+            self.one("SELECT name FROM tenant WHERE id = ?1", [id], |row| row.get(0))?;
         let name = name.and_then(|name| TenantId::new(&name).ok());
         name.ok_or_else(|| Error::Corrupt(format!("there is no tenant {id}")).into())
     }
@@ -170,14 +181,16 @@ impl<'a> Txn<'a> {
     pub(super) fn head(&self, tenant: i64, run: RunId) -> Done<Option<Head>> {
         let sql = "SELECT status, owner, epoch, next_seq, open, committed_round, cancel, claims, actor, tool_set, \
                    audit_records, audit_hash FROM run WHERE tenant = ?1 AND id = ?2";
-        let found = self.one(sql, params![tenant, run.0.as_bytes()], |row| Ok(read_head(tenant, run, row)))?;
+        let found =
+            self.one(sql, params![tenant, run.0.as_bytes()], |row| Ok(read_head(tenant, run, row)))?;
         found.transpose()
     }
 
     /// A request of a tenant.
     pub(super) fn request(&self, tenant: i64, id: RequestId) -> Done<Option<Request>> {
         let sql = select_request!("id = ?1");
-        let found = self.one(sql, [id.0.as_bytes()], |row| Ok((row.get::<_, i64>(0)?, rows::request(row))))?;
+        let found =
+            self.one(sql, [id.0.as_bytes()], |row| Ok((row.get::<_, i64>(0)?, rows::request(row))))?;
         match found {
             Some((owner, read)) if owner == tenant => Ok(Some(read?)),
             Some(_) | None => Ok(None),
@@ -242,7 +255,8 @@ impl<'a> Txn<'a> {
     /// Writes a row whose numbers a fact has moved on. A run without an owner that lives is taken in the same statement.
     pub(super) fn noted(&self, head: &mut Head) -> Done<Owner> {
         let me = self.caches.incarnation;
-        let run = head.id.0.as_bytes();
+        let id = head.id;
+        let run = id.0.as_bytes();
         let (next_seq, records) = (head.next_seq as i64, head.chain.records as i64);
         let cancel = codes::cancel::code(head.cancel);
         if head.owner == Some(me) {
@@ -254,10 +268,9 @@ impl<'a> Txn<'a> {
             )?;
             return Ok(Owner::Here);
         }
-        head.owner = Some(me);
-        head.epoch += 1;
+        head.own(me);
         let sql = "UPDATE run SET next_seq = ?3, open = ?4, cancel = ?5, audit_records = ?6, audit_hash = ?7, \
-                   owner = ?8, wake_at = NULL, epoch = ?9 WHERE tenant = ?1 AND id = ?2";
+                   owner = ?8, wake_at = NULL, epoch = ?9, status = ?10 WHERE tenant = ?1 AND id = ?2";
         self.execute(
             sql,
             params![
@@ -269,7 +282,8 @@ impl<'a> Txn<'a> {
                 records,
                 head.chain.hash,
                 me,
-                head.epoch as i64
+                head.epoch as i64,
+                codes::run_status::code(head.status),
             ],
         )?;
         Ok(Owner::Taken)

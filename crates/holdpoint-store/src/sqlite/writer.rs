@@ -89,7 +89,12 @@ struct Counts {
 }
 
 impl Writer {
-    pub(super) fn start(connection: Connection, lock: Lock, caches: Caches, clock: Arc<dyn Clock>) -> Result<Self> {
+    pub(super) fn start(
+        connection: Connection,
+        lock: Lock,
+        caches: Caches,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Self> {
         let (queue, jobs) = mpsc::channel(QUEUE_MAX);
         let counts = Arc::new(Counts::default());
         let thread = Thread { connection, caches, clock, counts: Arc::clone(&counts), _lock: lock };

@@ -65,10 +65,9 @@ codes!(
 
 codes!(
     /// The strongest cancel noted.
-    cancel, Option<CancelKind>, [
-    0 = (None),
-    1 = (Some(CancelKind::Supersede)),
-    2 = (Some(CancelKind::Cancel)),
+    cancel, CancelKind, [
+    1 = (CancelKind::Supersede),
+    2 = (CancelKind::Cancel),
 ]);
 
 /// Every status a request can have, in the order of the codes.

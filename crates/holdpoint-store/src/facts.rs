@@ -62,8 +62,44 @@ impl Request {
         self.status == InteractionStatus::Pending
     }
 
+    /// Whether something other than a decision closed it from outside. A run that is ended before it hears of that closes
+    /// the request once more, which changes nothing.
+    pub(crate) fn closed_without_a_decision(&self) -> bool {
+        match (&self.status, &self.closure) {
+            (InteractionStatus::Expired, _) => true,
+            (InteractionStatus::Cancelled, Some(Closure::Otherwise(view))) => view.by.via == Via::GateError,
+            (InteractionStatus::Cancelled, Some(Closure::Decided(_)) | None)
+            | (InteractionStatus::Pending | InteractionStatus::Decided | InteractionStatus::Superseded, _) => {
+                false
+            }
+        }
+    }
+
     fn is_late(&self, now: Timestamp) -> bool {
         self.deadline.is_some_and(|deadline| deadline <= now)
+    }
+}
+
+/// That a run is to be ended from outside, as it is kept with the run.
+#[derive(Debug, Clone)]
+pub(crate) struct CancelNote {
+    pub(crate) kind: CancelKind,
+    pub(crate) by: ActorId,
+    pub(crate) at: Timestamp,
+}
+
+impl CancelNote {
+    /// How a request stands whose run is to be ended, although nobody has closed it yet. A doubt is never superseded.
+    fn ends(&self, kind: InteractionKind) -> Option<(InteractionStatus, DecisionView)> {
+        let (status, word, via) = match (self.kind, kind) {
+            (CancelKind::Cancel, _) => (InteractionStatus::Cancelled, "cancelled", Via::Cancel),
+            (CancelKind::Supersede, InteractionKind::Approval | InteractionKind::Question) => {
+                (InteractionStatus::Superseded, "superseded", Via::Superseded)
+            }
+            (CancelKind::Supersede, InteractionKind::InDoubt) => return None,
+        };
+        let by = By { actor: Some(self.by.clone()), via };
+        Some((status, DecisionView { decision: word.to_owned(), by, reason: None, at: self.at }))
     }
 }
 
@@ -78,7 +114,12 @@ pub(crate) enum Judgement {
 }
 
 /// Judges a decision on a request of the same tenant. What it says holds only in the transaction that read the request.
-pub(crate) fn judge(request: &Request, decide: &Decide, now: Timestamp) -> Judgement {
+pub(crate) fn judge(
+    request: &Request,
+    cancel: Option<&CancelNote>,
+    decide: &Decide,
+    now: Timestamp,
+) -> Judgement {
     let fits = decide.digest.is_none_or(|digest| digest == request.digest);
     let late = || {
         let record = tried("late_decision", request, decide);
@@ -88,6 +129,11 @@ pub(crate) fn judge(request: &Request, decide: &Decide, now: Timestamp) -> Judge
         let winner = request.closure.as_ref().map(Closure::view);
         Judgement::Refuse(DecideReply::Conflict { status: request.status, winner }, None)
     };
+    if let (true, Some((status, winner))) =
+        (request.is_open(), cancel.and_then(|note| note.ends(request.kind)))
+    {
+        return Judgement::Refuse(DecideReply::Conflict { status, winner: Some(winner) }, None);
+    }
     match (request.status, &request.closure) {
         (InteractionStatus::Pending, _) if request.is_late(now) => late(),
         (InteractionStatus::Pending, _) if !fits => {
@@ -256,8 +302,8 @@ pub(crate) fn cancel(by: &ActorId, kind: CancelKind) -> (EventBody, AuditRecord,
 }
 
 /// Whether a cancel adds something to what was noted before: a cancel outranks a supersede, nothing else does.
-pub(crate) fn outranks(noted: Option<CancelKind>, kind: CancelKind) -> bool {
-    match (noted, kind) {
+pub(crate) fn outranks(noted: Option<&CancelNote>, kind: CancelKind) -> bool {
+    match (noted.map(|note| note.kind), kind) {
         (None, _) | (Some(CancelKind::Supersede), CancelKind::Cancel) => true,
         (Some(CancelKind::Cancel), _) | (Some(CancelKind::Supersede), CancelKind::Supersede) => false,
     }

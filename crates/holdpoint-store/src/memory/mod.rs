@@ -133,7 +133,7 @@ impl Store for MemoryStore {
     }
 
     async fn next_deadline(&self) -> Result<Option<Timestamp>> {
-        Ok(self.open()?.deadlines.first().map(|(deadline, _)| *deadline))
+        Ok(self.open()?.deadlines.keys().next().map(|(deadline, _, _)| *deadline))
     }
 
     async fn history(

@@ -16,8 +16,9 @@ impl Txn<'_> {
     pub(super) fn decide(&mut self, cx: &Context, decide: &Decide) -> Done<DecideReply> {
         let Some(tenant) = self.tenant(&cx.tenant)? else { return Ok(DecideReply::NotFound) };
         let Some(request) = self.request(tenant, decide.request)? else { return Ok(DecideReply::NotFound) };
+        let cancel = self.head(tenant, request.run())?.and_then(|head| head.cancel);
         let now = self.now();
-        match facts::judge(&request, decide, now) {
+        match facts::judge(&request, cancel.as_ref(), decide, now) {
             Judgement::Take(decision) => {
                 let stored = (*decision).clone();
                 let noted = self.close_by_fact(tenant, &request, Closing::Decided(decision), now)?;
@@ -49,7 +50,7 @@ impl Txn<'_> {
     pub(super) fn expire_due(&mut self, limit: usize) -> Done<Vec<Noted>> {
         let now = self.now();
         let sql = select_request!(
-            "status = 0 AND deadline IS NOT NULL AND deadline <= ?1 ORDER BY deadline LIMIT ?2"
+            "status = 0 AND deadline IS NOT NULL AND deadline <= ?1 ORDER BY deadline, tenant, run, seq LIMIT ?2"
         );
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
         let due =
@@ -89,12 +90,14 @@ impl Txn<'_> {
         if head.has_ended() {
             return Ok(CancelReply::Ended);
         }
-        if !facts::outranks(head.cancel, kind) {
+        if !facts::outranks(head.cancel.as_ref(), kind) {
             return Ok(CancelReply::Repeated);
         }
         let now = self.now();
         let (event, record, fact) = facts::cancel(&cx.actor, kind);
-        head.cancel = Some(kind);
+        let sql = "UPDATE run SET cancel = ?3, cancel_by = ?4, cancel_at = ?5 WHERE tenant = ?1 AND id = ?2";
+        let code = codes::cancel::code(kind);
+        self.execute(sql, params![tenant, run.0.as_bytes(), code, cx.actor.as_str(), ms(now)])?;
         let event = self.append_fact(&mut head, event, &record, Some(&reference(&fact)), now)?;
         let owner = self.noted(&mut head)?;
         Ok(CancelReply::Noted(Noted { cx: self.cx(&head)?, run, event, owner }))

@@ -56,7 +56,6 @@ impl Prepared {
 
     pub(super) fn start(cx: &Context, start: StartRun) -> Result<(Self, Option<IdempotencyKey>)> {
         crate::writes::check_start(cx, &start.run)?;
-        crate::writes::check_end(&start.run, &start.writes, start.next, 0)?;
         Ok((Self::new(&start.run, start.writes, start.next, 1)?, start.key))
     }
 
@@ -118,14 +117,14 @@ impl Txn<'_> {
             tool_set: None,
             chain: chain::Head::EMPTY,
         };
-        self.check(&head, new)?;
+        let closed = self.check(&head, new)?;
 
         head.tenant = self.tenant_or_new(&cx.tenant)?;
         self.insert_conversation(&head, new, previous.is_some())?;
         if let Some(key) = key {
             self.insert_key(cx, head.tenant, key, now, Some(new.run))?;
         }
-        self.write_rows(&mut head, new, now)?;
+        self.write_rows(&mut head, new, &closed, now)?;
         self.insert_run(&head, new, previous, now)?;
         Ok(Started::Created { at: now, has_history: previous.is_some() })
     }
@@ -146,24 +145,21 @@ impl Txn<'_> {
         if head.next_seq != expected_seq {
             return Ok(Committed::Moved);
         }
-        self.check(&head, new)?;
-        self.write_rows(&mut head, new, now)?;
+        let closed = self.check(&head, new)?;
+        self.write_rows(&mut head, new, &closed, now)?;
         self.update_run(&head, new, now)?;
         Ok(Committed::Done { next_seq: head.next_seq })
     }
 
     /// What a step says that what is stored contradicts. Looked for before anything is written.
-    fn check(&self, head: &Head, new: &Prepared) -> Done<()> {
-        let open = u64::from(head.open) + new.opened.len() as u64;
-        if new.next == Next::End && open != new.closed.len() as u64 {
-            return Err(Error::Inconsistent(format!("run {} would end with a request open", new.run)).into());
-        }
-        for closed in &new.closed {
-            let request = self.request(head.tenant, closed.request)?;
-            if !request.is_some_and(|request| request.is_open() && request.run() == new.run) {
-                return Err(Error::Inconsistent(format!("request {} is not open", closed.request)).into());
-            }
-        }
+    /// Gives back the requests that are to be closed.
+    fn check(&self, head: &Head, new: &Prepared) -> Done<Vec<Closed>> {
+        let closed = crate::writes::still_open(new.run, &new.closed, |id| {
+            let request = self.request(head.tenant, id)?;
+            Ok(crate::writes::openness(new.run, request.as_ref()))
+        })?;
+        let open = head.open as usize + new.opened.len();
+        crate::writes::check_end(new.run, new.next, open, closed.len())?;
         for line in &new.executions {
             let LedgerLine::Started { call, attempt, digest, request: Some(id), .. } = line else { continue };
             let request = self.request(head.tenant, *id)?;
@@ -173,13 +169,13 @@ impl Txn<'_> {
                 return Err(Error::Inconsistent(what).into());
             }
         }
-        Ok(())
+        Ok(closed)
     }
 
     /// Everything but the run's own row.
-    fn write_rows(&mut self, head: &mut Head, new: &Prepared, now: Timestamp) -> Done<()> {
+    fn write_rows(&mut self, head: &mut Head, new: &Prepared, closed: &[Closed], now: Timestamp) -> Done<()> {
         let first_seq = head.next_seq;
-        for closed in &new.closed {
+        for closed in closed {
             let (status, closure) = facts::closed_by_run(closed.request, closed.why, &new.events, now);
             self.close_request(head.id, closed.request, codes::request_status::code(status), &closure)?;
         }
@@ -189,8 +185,8 @@ impl Txn<'_> {
         for line in &new.executions {
             self.write_execution(head, line, now)?;
         }
-        head.open = (head.open + new.opened.len() as u32).saturating_sub(new.closed.len() as u32);
-        self.pending_changed(head.tenant, new.opened.len(), new.closed.len());
+        head.open = (head.open + new.opened.len() as u32).saturating_sub(closed.len() as u32);
+        self.pending_changed(head.tenant, new.opened.len(), closed.len());
         head.committed_round = new.committed_round.unwrap_or(head.committed_round);
         if let Some(tools) = &new.tools {
             head.tool_set = Some(self.tool_set(tools)?);
@@ -217,9 +213,9 @@ impl Txn<'_> {
     fn insert_run(&self, head: &Head, new: &Prepared, previous: Option<RunId>, now: Timestamp) -> Done<()> {
         let (owner, wake_at) = self.left(new.next, now);
         let sql = "INSERT INTO run (tenant, id, status, owner, wake_at, epoch, next_seq, step_seq, open, \
-                   committed_round, cancel, claims, created_at, actor, previous, tool_set, audit_records, audit_hash, \
+                   committed_round, claims, created_at, actor, previous, tool_set, audit_records, audit_hash, \
                    snapshot_version, snapshot) \
-                   VALUES (?1, ?2, ?3, ?4, ?5, 1, ?6, ?6, ?7, ?8, 0, 0, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16)";
+                   VALUES (?1, ?2, ?3, ?4, ?5, 1, ?6, ?6, ?7, ?8, 0, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16)";
         self.execute(
             sql,
             params![

@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use holdpoint_core::decision::CancelKind;
 use holdpoint_core::digest::DefinitionDigest;
 use holdpoint_core::run::AuditRecord;
 use holdpoint_protocol::{ActorId, Event, EventBody, RequestId, RunId, RunStatus, TenantId, Timestamp};
@@ -12,10 +11,10 @@ use rusqlite::{Connection, OptionalExtension, Params, Row, params};
 use super::error::Fault;
 use super::rows::{self, select_request};
 use crate::chain::{self, ms};
-use crate::clock::Clock;
+use crate::clock::{Clock, from_ms};
 use crate::codes;
 use crate::compact::{EntryBuilder, FactRef};
-use crate::facts::Request;
+use crate::facts::{CancelNote, Request};
 use crate::{Context, Error, Owner};
 
 pub(super) type Done<T> = std::result::Result<T, Fault>;
@@ -61,7 +60,7 @@ pub(super) struct Head {
     pub(super) next_seq: u64,
     pub(super) open: u32,
     pub(super) committed_round: u32,
-    pub(super) cancel: Option<CancelKind>,
+    pub(super) cancel: Option<CancelNote>,
     pub(super) claims: u32,
     pub(super) actor: ActorId,
     pub(super) tool_set: Option<i64>,
@@ -180,7 +179,7 @@ impl<'a> Txn<'a> {
 
     pub(super) fn head(&self, tenant: i64, run: RunId) -> Done<Option<Head>> {
         let sql = "SELECT status, owner, epoch, next_seq, open, committed_round, cancel, claims, actor, tool_set, \
-                   audit_records, audit_hash FROM run WHERE tenant = ?1 AND id = ?2";
+                   audit_records, audit_hash, cancel_by, cancel_at FROM run WHERE tenant = ?1 AND id = ?2";
         let found =
             self.one(sql, params![tenant, run.0.as_bytes()], |row| Ok(read_head(tenant, run, row)))?;
         found.transpose()
@@ -258,19 +257,15 @@ impl<'a> Txn<'a> {
         let id = head.id;
         let run = id.0.as_bytes();
         let (next_seq, records) = (head.next_seq as i64, head.chain.records as i64);
-        let cancel = codes::cancel::code(head.cancel);
         if head.owner == Some(me) {
-            let sql = "UPDATE run SET next_seq = ?3, open = ?4, cancel = ?5, audit_records = ?6, audit_hash = ?7 \
+            let sql = "UPDATE run SET next_seq = ?3, open = ?4, audit_records = ?5, audit_hash = ?6 \
                        WHERE tenant = ?1 AND id = ?2";
-            self.execute(
-                sql,
-                params![head.tenant, run, next_seq, head.open, cancel, records, head.chain.hash],
-            )?;
+            self.execute(sql, params![head.tenant, run, next_seq, head.open, records, head.chain.hash])?;
             return Ok(Owner::Here);
         }
         head.own(me);
-        let sql = "UPDATE run SET next_seq = ?3, open = ?4, cancel = ?5, audit_records = ?6, audit_hash = ?7, \
-                   owner = ?8, wake_at = NULL, epoch = ?9, status = ?10 WHERE tenant = ?1 AND id = ?2";
+        let sql = "UPDATE run SET next_seq = ?3, open = ?4, audit_records = ?5, audit_hash = ?6, \
+                   owner = ?7, wake_at = NULL, epoch = ?8, status = ?9 WHERE tenant = ?1 AND id = ?2";
         self.execute(
             sql,
             params![
@@ -278,7 +273,6 @@ impl<'a> Txn<'a> {
                 run,
                 next_seq,
                 head.open,
-                cancel,
                 records,
                 head.chain.hash,
                 me,
@@ -305,10 +299,18 @@ fn read_head(tenant: i64, id: RunId, row: &Row<'_>) -> Done<Head> {
         next_seq: row.get::<_, i64>(3)? as u64,
         open: row.get(4)?,
         committed_round: row.get(5)?,
-        cancel: codes::cancel::read(row.get(6)?)?,
+        cancel: read_cancel(row)?,
         claims: row.get(7)?,
         actor: ActorId::new(&actor).map_err(|_| Error::Corrupt(format!("run {id} has no actor")))?,
         tool_set: row.get(9)?,
         chain: chain::Head { records: row.get::<_, i64>(10)? as u64, hash: row.get(11)? },
     })
+}
+
+fn read_cancel(row: &Row<'_>) -> Done<Option<CancelNote>> {
+    let (kind, by, at): (Option<i64>, Option<String>, Option<i64>) =
+        (row.get(6)?, row.get(12)?, row.get(13)?);
+    let (Some(kind), Some(by), Some(at)) = (kind, by, at) else { return Ok(None) };
+    let by = ActorId::new(&by).map_err(|_| Error::Corrupt("a name".into()))?;
+    Ok(Some(CancelNote { kind: codes::cancel::read(kind)?, by, at: from_ms(at) }))
 }

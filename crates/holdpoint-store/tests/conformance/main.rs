@@ -1,0 +1,14 @@
+//! One suite for every store. Each test is written once and run for each of them.
+
+mod bed;
+mod walk;
+
+mod audit;
+mod claims;
+mod decisions;
+mod keys;
+mod lists;
+mod model;
+mod starts;
+mod steps;
+mod time;

@@ -34,8 +34,8 @@ use self::writer::Writer;
 use crate::clock::Clock;
 use crate::{
     AuditRow, CancelReply, ChainCheck, Committed, Context, Decide, DecideReply, IdempotencyKey,
-    InteractionFilter, KeyUse, Loaded, Noted, PageRequest, Result, RunFilter, StartRun, Started, Stats, Step,
-    Store, StoredAnswer, Taken,
+    InteractionFilter, KeyUse, Loaded, Noted, NumberedEvents, PageRequest, Result, RunFilter, StartRun,
+    Started, Stats, Step, Store, StoredAnswer, Taken,
 };
 
 /// A store in one SQLite file.
@@ -175,7 +175,7 @@ impl Store for SqliteStore {
         run: RunId,
         after: u64,
         limit: usize,
-    ) -> Result<Option<Vec<(u64, Arc<str>)>>> {
+    ) -> Result<Option<NumberedEvents>> {
         self.read(&cx.tenant, None, move |reader, tenant| reader.events(tenant, run, after, limit)).await
     }
 

@@ -17,7 +17,7 @@ use crate::clock::from_ms;
 use crate::codes;
 use crate::compact::{self, Entry, read_entry};
 use crate::facts::Request;
-use crate::{AuditRow, ChainCheck, Error, Loaded, Result, views};
+use crate::{AuditRow, ChainCheck, Error, Loaded, NumberedEvents, Result, views};
 
 /// A run's row, with its snapshot read.
 pub(super) struct RunRow {
@@ -182,7 +182,7 @@ impl Reader {
         run: RunId,
         after: u64,
         limit: usize,
-    ) -> Result<Option<Vec<(u64, Arc<str>)>>> {
+    ) -> Result<Option<NumberedEvents>> {
         let mut statement =
             self.connection.prepare_cached("SELECT 1 FROM run WHERE tenant = ?1 AND id = ?2")?;
         if !statement.exists(params![tenant, run.0.as_bytes()])? {

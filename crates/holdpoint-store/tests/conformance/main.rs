@@ -1,5 +1,5 @@
 //! One suite for every store. Each test is written once and run for each of them.
-#![allow(clippy::unwrap_used, clippy::expect_used)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::type_complexity)]
 
 mod bed;
 mod walk;

@@ -7,8 +7,12 @@
 
 pub mod assemble;
 #[cfg(feature = "http")]
+pub mod http;
+#[cfg(feature = "http")]
 mod json;
 mod model;
+#[cfg(feature = "http")]
+pub mod routing;
 pub mod scripted;
 pub mod sse;
 #[cfg(feature = "http")]

@@ -53,6 +53,9 @@ pub trait Store: Send + Sync + 'static {
     /// owned by this instance when it is returned; `load` it.
     async fn recover(&self, limit: usize) -> Result<Vec<Taken>>;
 
+    /// Up to `limit` runs that this instance owns. One that nobody here drives is one whose taking was never acknowledged: it is to be taken up.
+    async fn owned(&self, limit: usize) -> Result<Vec<Taken>>;
+
     /// Gives a run back without a step: the facts since the last one stay to be applied, and any instance may take it after this many
     /// milliseconds. Nothing happens when it is not owned at this epoch.
     async fn release(&self, cx: &Context, run: RunId, epoch: u64, after_ms: u64) -> Result<()>;

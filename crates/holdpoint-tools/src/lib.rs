@@ -7,9 +7,13 @@
 #[cfg(all(unix, feature = "builtin"))]
 pub mod builtin;
 mod closure;
+#[cfg(all(unix, feature = "mcp"))]
+pub mod mcp;
 mod output;
 #[doc(hidden)]
 pub mod private;
+#[cfg(all(unix, any(feature = "builtin", feature = "mcp")))]
+mod process;
 #[cfg(feature = "schemars")]
 mod schema;
 mod source;

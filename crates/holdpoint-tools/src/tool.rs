@@ -266,3 +266,10 @@ impl From<&str> for ToolError {
         Self::new("FAILED", message)
     }
 }
+
+/// The kind of the error alone: its own text may hold paths, which are not the model's to read.
+impl From<std::io::Error> for ToolError {
+    fn from(error: std::io::Error) -> Self {
+        Self::new("IO_ERROR", error.kind().to_string())
+    }
+}

@@ -37,6 +37,10 @@ impl Drivers {
         }
     }
 
+    pub(crate) fn has(&self, run: RunId) -> bool {
+        self.lock().contains_key(&run)
+    }
+
     pub(crate) fn shut_down(&self) -> usize {
         let live = self.lock();
         for tx in live.values() {

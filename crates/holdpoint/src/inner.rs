@@ -85,7 +85,7 @@ impl Inner {
         if matches!(noted.owner, Owner::Elsewhere(_)) {
             self.hub.rest(noted.run);
         }
-        self.carry_on(noted.cx, noted.run, noted.owner, false);
+        self.carry_on(noted.cx, noted.run, noted.owner);
     }
 
     /// The same, where the agent has to be looked up.
@@ -99,17 +99,18 @@ impl Inner {
     }
 
     /// Carries a run on, or rings whoever does.
-    pub(crate) fn carry_on(self: &Arc<Self>, cx: Context, run: RunId, owner: Owner, crashed: bool) {
+    pub(crate) fn carry_on(self: &Arc<Self>, cx: Context, run: RunId, owner: Owner) {
         match owner {
-            Owner::Taken => self.resume(cx, run, crashed),
+            Owner::Taken => self.resume(cx, run),
             Owner::Here => self.drivers.ring(run),
             // Its owner re-reads its facts at each of its commits, and polls.
             Owner::Elsewhere(_) => {}
         }
     }
 
-    /// Loads a run that this instance owns, and drives it.
-    pub(crate) fn resume(self: &Arc<Self>, cx: Context, run: RunId, recovered: bool) {
+    /// Loads a run that this instance owns, and drives it. Whatever was running when it was last stored is not running
+    /// here: the run is told so before anything else. For a run that only waited, that changes nothing.
+    pub(crate) fn resume(self: &Arc<Self>, cx: Context, run: RunId) {
         let (tx, inbox) = self.drivers.register(run);
         let rt = Arc::clone(self);
         self.tasks.spawn(async move {
@@ -130,10 +131,7 @@ impl Inner {
                 let _ = rt.store.release(&cx, run, loaded.epoch, UNAVAILABLE_RETRY_MS).await;
                 return;
             };
-            let mut inputs: Vec<Input> = loaded.facts.iter().cloned().map(Input::Fact).collect();
-            if recovered {
-                inputs.insert(0, Input::Recovered);
-            }
+            let inputs = vec![Input::Recovered { facts: loaded.facts.clone() }];
             let place = Place::of(&loaded, agent.settings.limits.argument_bytes);
             let driver = Driver::at(rt, agent, model, cx, loaded.run, place, (tx, inbox));
             driver.resume(inputs).await;

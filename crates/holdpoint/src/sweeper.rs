@@ -1,8 +1,9 @@
 //! What happens by itself: deadlines pass, and runs that nobody carries on are taken up.
 
+use std::collections::HashSet;
 use std::time::Duration;
 
-use holdpoint_protocol::TenantId;
+use holdpoint_protocol::{RunId, TenantId};
 use holdpoint_store::{Context, Owner};
 
 use crate::Runtime;
@@ -20,6 +21,7 @@ pub(crate) async fn sweep(runtime: Runtime, tenants: Vec<TenantId>) {
         runtime.ask_handlers_again(&cx).await;
     }
     let rt = &runtime.inner;
+    let mut undriven = HashSet::new();
     loop {
         tokio::select! {
             () = tokio::time::sleep(until_deadline(&runtime).await) => {}
@@ -31,7 +33,26 @@ pub(crate) async fn sweep(runtime: Runtime, tenants: Vec<TenantId>) {
         }
         expire(&runtime).await;
         take_up(&runtime).await;
+        undriven = adopt(&runtime, &undriven).await;
     }
+}
+
+/// Runs that this instance owns and nobody here drives: the answer of the statement that took them was lost. Between a
+/// taking and its driver there is a moment, so only one that was seen so before is taken up.
+async fn adopt(runtime: &Runtime, before: &HashSet<RunId>) -> HashSet<RunId> {
+    let rt = &runtime.inner;
+    let Ok(owned) = rt.store.owned(BATCH).await else { return HashSet::new() };
+    let undriven = owned.into_iter().filter(|taken| !rt.drivers.has(taken.run));
+    let mut now = HashSet::new();
+    for taken in undriven {
+        if before.contains(&taken.run) {
+            tracing::warn!(run = %taken.run, "taking up a run that was taken without an answer");
+            rt.carry_on(taken.cx, taken.run, Owner::Taken);
+        } else {
+            now.insert(taken.run);
+        }
+    }
+    now
 }
 
 /// How long until the next deadline, at most [`EVERY`].
@@ -73,7 +94,7 @@ async fn take_up(runtime: &Runtime) {
         let all = taken.len() < BATCH;
         for taken in taken {
             tracing::info!(run = %taken.run, crashed = taken.crashed, "taking a run up");
-            rt.carry_on(taken.cx, taken.run, Owner::Taken, true);
+            rt.carry_on(taken.cx, taken.run, Owner::Taken);
         }
         if all {
             return;

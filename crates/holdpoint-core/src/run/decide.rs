@@ -12,13 +12,35 @@ use crate::decision::{CancelKind, Decision, Fact};
 use crate::wording::Ending;
 
 impl Stepper<'_> {
-    pub(super) fn fact(&mut self, fact: Fact) -> Result<(), Refused> {
+    /// Applies facts, in order, and goes on. When none fits, nothing has changed.
+    pub(super) fn facts(&mut self, facts: Vec<Fact>) -> Result<(), Refused> {
+        self.apply_facts(facts)?;
+        self.advance();
+        Ok(())
+    }
+
+    /// Applies facts, in order. One that does not fit is passed over.
+    pub(super) fn apply_facts(&mut self, facts: Vec<Fact>) -> Result<(), Refused> {
+        let mut refused = None;
+        let mut applied = false;
+        for fact in facts {
+            match self.fact(fact) {
+                Ok(()) => applied = true,
+                Err(why) => refused = Some(why),
+            }
+        }
+        match refused {
+            Some(why) if !applied => Err(why),
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    fn fact(&mut self, fact: Fact) -> Result<(), Refused> {
         match fact {
             Fact::Decided { request, decision } => {
                 self.cause = "decision";
                 let (index, kind) = self.waiting(request)?;
                 self.decided(index, kind, request, *decision)?;
-                self.advance();
             }
             Fact::Expired { request } => {
                 self.cause = "timeout";
@@ -29,12 +51,10 @@ impl Stepper<'_> {
                     }
                     InteractionKind::InDoubt => self.settle_as(index, &Ending::OutcomeUnknown),
                 }
-                self.advance();
             }
             Fact::GateError { request } => {
                 let (index, _) = self.waiting(request)?;
                 self.gate_error(index, "the approval handler failed");
-                self.advance();
             }
             Fact::Cancelled { by, kind } => self.cancelled(by, kind)?,
         }
@@ -157,7 +177,6 @@ impl Stepper<'_> {
                 if first {
                     self.cancel_running();
                 }
-                self.advance();
                 Ok(())
             }
         }

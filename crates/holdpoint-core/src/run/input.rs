@@ -48,8 +48,9 @@ pub enum Input {
     },
     /// What resolve, validate, permission and policy say of each call, in the order of the reply.
     Ruled(Vec<Ruled>),
-    /// Something stored happened to the run: a decision, an expiry, a cancel.
-    Fact(Fact),
+    /// What was stored about the run since its last step, in order: decisions, expiries, a cancel. All of them are applied
+    /// before anything follows from one: a request that one of them closed is not closed again on account of another.
+    Facts(Vec<Fact>),
     /// The answer to [`crate::run::Effect::Check`]: how things stand now, in the step that would start the call.
     Checked {
         /// The call.
@@ -83,7 +84,11 @@ pub enum Input {
         fraction: Option<f64>,
     },
     /// Another process has taken the run over; what was running there is not running here.
-    Recovered,
+    Recovered {
+        /// What was stored about the run since its last step. It is applied first, so that nothing is asked about which
+        /// somebody has already put an end to.
+        facts: Vec<Fact>,
+    },
     /// What is being cancelled did not stop in its time.
     GraceOver,
 }
@@ -191,6 +196,13 @@ pub enum ToolEnd {
         message: String,
         /// Whether the tool proves that it had no effect.
         not_executed: bool,
+    },
+    /// It cannot tell: what it works through was lost in the middle of the call.
+    Lost {
+        /// The stable code.
+        code: String,
+        /// What went wrong.
+        message: String,
     },
     /// Not in its time.
     TimedOut,

@@ -7,6 +7,7 @@ use holdpoint_protocol::{
 use super::state::{CallState, Ending as RunEnding, Release};
 use super::step::Stepper;
 use super::{AuditRecord, Effect, LedgerLine, Probed, Refused, Stage, ToolEnd};
+use crate::decision::Fact;
 use crate::exec::exec_id;
 use crate::message::{Message, ResultContent, ToolMessage};
 use crate::tool::EffectClass;
@@ -32,16 +33,19 @@ impl Stepper<'_> {
                     &Ending::ToolFailed { code: &code, message: &message, executed, arguments },
                 );
             }
+            ToolEnd::Lost { code, message } => match (self.call(index).effect, &self.run.ending) {
+                (EffectClass::AtMostOnce, None) => self.ask_in_doubt(index, since),
+                (EffectClass::Verifiable, None) => self.probe(index),
+                (
+                    EffectClass::ReadOnly
+                    | EffectClass::Idempotent
+                    | EffectClass::AtMostOnce
+                    | EffectClass::Verifiable,
+                    _,
+                ) => self.settle_broken(index, &code, &message),
+            },
             ToolEnd::Panicked => {
-                let executed = self.after_a_cut(index);
-                let edited = self.call(index).edited.clone();
-                let ending = Ending::ToolFailed {
-                    code: "TOOL_PANICKED",
-                    message: "the tool broke down while it ran",
-                    executed,
-                    arguments: edited.as_deref(),
-                };
-                self.settle_as(index, &ending);
+                self.settle_broken(index, "TOOL_PANICKED", "the tool broke down while it ran");
             }
             ToolEnd::TimedOut => match (self.call(index).effect, &self.run.ending) {
                 (EffectClass::AtMostOnce, None) => self.ask_in_doubt(index, since),
@@ -62,6 +66,14 @@ impl Stepper<'_> {
         self.ledger(index, attempt);
         self.advance();
         Ok(())
+    }
+
+    /// It failed in the middle, with what it may have done by then.
+    fn settle_broken(&mut self, index: u32, code: &str, message: &str) {
+        let executed = self.after_a_cut(index);
+        let edited = self.call(index).edited.clone();
+        let arguments = edited.as_deref();
+        self.settle_as(index, &Ending::ToolFailed { code, message, executed, arguments });
     }
 
     fn ledger(&mut self, index: u32, attempt: u32) {
@@ -129,26 +141,32 @@ impl Stepper<'_> {
 
     /// Another process took the run over. What was running is not running here: per effect class it is run again,
     /// asked about, or put to a person.
-    pub(super) fn recovered(&mut self) -> Result<(), Refused> {
-        self.cause = "recovery";
+    pub(super) fn recovered(&mut self, facts: Vec<Fact>) -> Result<(), Refused> {
         match self.run.stage {
-            Stage::New => Err(Refused("it has not begun")),
-            Stage::Ruling => Err(Refused("a ruling is never stored")),
-            Stage::Finished(_) | Stage::Failed => Err(Refused("the run has ended")),
+            Stage::New => return Err(Refused("it has not begun")),
+            Stage::Ruling => return Err(Refused("a ruling is never stored")),
+            Stage::Finished(_) | Stage::Failed => return Err(Refused("the run has ended")),
+            Stage::Asking | Stage::Answering => {}
+        }
+        self.cause = "recovery";
+        // A fact that fits no longer changes nothing, here as elsewhere.
+        let _ = self.apply_facts(facts);
+        match self.run.stage {
             Stage::Asking => {
                 let round = self.run.round;
                 self.event(EventBody::RoundRestarted(holdpoint_protocol::Round { round }));
                 self.effects.push(Effect::CallModel { round });
-                Ok(())
             }
             Stage::Answering => {
                 for index in 0..self.run.calls.len() as u32 {
                     self.recover_call(index);
                 }
                 self.advance();
-                Ok(())
             }
+            // A fact has ended it.
+            Stage::New | Stage::Ruling | Stage::Finished(_) | Stage::Failed => {}
         }
+        Ok(())
     }
 
     fn recover_call(&mut self, index: u32) {

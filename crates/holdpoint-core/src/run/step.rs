@@ -55,12 +55,12 @@ impl Stepper<'_> {
                 self.model_failed(round, code, message, retryable)
             }
             Input::Ruled(ruled) => self.ruled(ruled),
-            Input::Fact(fact) => self.fact(fact),
+            Input::Facts(facts) => self.facts(facts),
             Input::Checked { index, check } => self.checked(index, check),
             Input::Finished { index, attempt, end } => self.finished(index, attempt, end),
             Input::Probed { index, probe } => self.probed(index, probe),
             Input::Progress { index, message, fraction } => self.progress(index, message, fraction),
-            Input::Recovered => self.recovered(),
+            Input::Recovered { facts } => self.recovered(facts),
             Input::GraceOver => self.grace_over(),
         }
     }

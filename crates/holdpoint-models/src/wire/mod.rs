@@ -12,6 +12,8 @@ pub mod responses;
 
 use std::borrow::Cow;
 
+pub(crate) use reading::short;
+
 use holdpoint_core::message::AssistantMessage;
 
 use crate::sse::{SseReader, Step};

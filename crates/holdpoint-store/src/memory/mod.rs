@@ -58,6 +58,12 @@ impl MemoryStore {
         self
     }
 
+    /// What the death of this process would leave: every run it owned has no owner, and what it was doing is in doubt. For
+    /// simulations, where a process dies and its memory does not.
+    pub fn process_died(&self) {
+        self.lock().lose_owners(self.clock.now());
+    }
+
     /// A panic elsewhere while the lock was held cannot have left half a write: all checks come first, and what
     /// follows them does not fail.
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -101,6 +107,10 @@ impl Store for MemoryStore {
     async fn recover(&self, limit: usize) -> Result<Vec<Taken>> {
         let now = self.clock.now();
         Ok(self.open()?.recover(limit, now))
+    }
+
+    async fn owned(&self, limit: usize) -> Result<Vec<Taken>> {
+        Ok(self.open()?.owned(limit))
     }
 
     async fn release(&self, cx: &Context, run: RunId, epoch: u64, after_ms: u64) -> Result<()> {

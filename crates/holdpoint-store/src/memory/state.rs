@@ -23,6 +23,8 @@ pub(super) struct RunRow {
     pub(super) status: RunStatus,
     pub(super) epoch: u64,
     pub(super) owned: bool,
+    /// Its owner is gone, and what it was doing is in doubt.
+    pub(super) crashed: bool,
     /// Set where it may be taken from this time on.
     pub(super) ready_at: Option<Timestamp>,
     pub(super) events: Vec<Arc<Event>>,
@@ -227,6 +229,15 @@ impl State {
                 }
                 self.finished.push_back(row.run.id());
             }
+        }
+    }
+
+    pub(super) fn lose_owners(&mut self, now: Timestamp) {
+        for row in self.runs.values_mut().filter(|row| row.owned) {
+            row.owned = false;
+            row.crashed = true;
+            row.ready_at = Some(now);
+            self.ready.insert((now, row.run.id()));
         }
     }
 

@@ -72,6 +72,7 @@ impl State {
             status: RunStatus::Running,
             epoch: 1,
             owned: true,
+            crashed: false,
             ready_at: None,
             events: Vec::new(),
             messages: Vec::new(),
@@ -133,8 +134,9 @@ impl State {
             let Some((at, run)) = self.ready.first().copied().filter(|(at, _)| *at <= now) else { break };
             self.ready.remove(&(at, run));
             let Some(row) = self.runs.get_mut(&run) else { continue };
+            let crashed = row.crashed;
             own(&mut self.ready, row);
-            taken.push(Taken { cx: row.cx(), run, crashed: false });
+            taken.push(Taken { cx: row.cx(), run, crashed });
         }
         self.commits += u64::from(!taken.is_empty());
         taken
@@ -284,6 +286,7 @@ fn own(ready: &mut std::collections::BTreeSet<(Timestamp, RunId)>, row: &mut Run
         ready.remove(&(at, row.run.id()));
     }
     row.owned = true;
+    row.crashed = false;
     row.epoch += 1;
     // It waits no longer, even though its next step is still to come.
     if row.status == RunStatus::Suspended {

@@ -22,8 +22,8 @@ use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::capture::Capture;
-use super::process::Group;
 use super::workdir::Workdir;
+use crate::process::Group;
 use crate::{ToolError, ToolOutput};
 
 pub const DESCRIPTION: &str = "Runs a command with bash in the working directory, without standard input, and \
@@ -40,7 +40,7 @@ const COMMAND_MAX_BYTES: usize = 96 * 1024;
 /// How long the group has between the request to end and the end.
 const TERM_GRACE: Duration = Duration::from_secs(2);
 /// How long output is awaited after the command itself has ended.
-const LINGER: Duration = Duration::from_millis(250);
+const LINGER: Duration = Duration::from_millis(500);
 
 /// All that a command sees of the environment, beside `HOME`, which is the working directory. An allow list:
 /// nothing of the server's - its token, its keys, its configuration - is there to be read.

@@ -1,13 +1,13 @@
 //! Tools that do something: files of one working directory, and a shell in it.
 //!
-//! [`Read`](read), [`List`](list), [`Search`](search), [`Write`](write), [`Edit`](edit) and [`Delete`](delete)
+//! [`Read`](read()), [`List`](list()), [`Search`](search()), [`Write`](write()), [`Edit`](edit()) and [`Delete`](delete())
 //! reach the files below the working directory and no others. The directory is held open, and every path is
 //! resolved from that handle when the call runs, by the kernel where it can (`openat2`): a symbolic link or a
 //! `..` that leads out is refused, and nothing can be swapped between the check and the use, because they are
 //! one step. What this cannot see: a *hard* link to a file outside (making one takes the rights to that file),
 //! and a mount inside the directory.
 //!
-//! [`Bash`](bash) is gated, **not sandboxed**. An approved command can do whatever the user of this process
+//! [`Bash`](bash()) is gated, **not sandboxed**. An approved command can do whatever the user of this process
 //! can: read outside of the directory, reach the network, start a process that leaves its group. Its
 //! environment is scrubbed and its process group is killed; that is tidiness, not a wall.
 //!
@@ -19,7 +19,6 @@ mod delete;
 mod edit;
 mod glob;
 mod list;
-mod process;
 mod read;
 mod replace;
 mod search;

@@ -52,6 +52,9 @@ impl Driver {
                 Ok(Ok(Ok(output))) => ToolEnd::Output(bounded(output.content, max)),
                 // A tool that gives up because it was told to has not failed.
                 Ok(Ok(Err(_))) if cancel.is_cancelled() => ToolEnd::Cancelled,
+                Ok(Ok(Err(error))) if error.outcome_unknown => {
+                    ToolEnd::Lost { code: error.code, message: bounded_text(error.message, max) }
+                }
                 Ok(Ok(Err(error))) => ToolEnd::Error {
                     code: error.code,
                     message: bounded_text(error.message, max),

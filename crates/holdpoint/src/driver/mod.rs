@@ -14,6 +14,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use holdpoint_core::decision::Fact;
 use holdpoint_core::run::{Changes, Cx, Effect, Input, OpenRound, Refused, Run, Standing};
 use holdpoint_models::Model;
 use holdpoint_store::{Context, Loaded, Next};
@@ -148,10 +149,7 @@ impl Driver {
                     return Flow::Left(next);
                 }
                 commit::Stored::Moved => match self.reload().await {
-                    Some(facts) => {
-                        inputs.retain(|input| !matches!(input, Input::Fact(_)));
-                        inputs.splice(0..0, facts);
-                    }
+                    Some(facts) => with_facts(&mut inputs, facts),
                     None => return Flow::Lost,
                 },
                 commit::Stored::Lost => return Flow::Lost,
@@ -250,7 +248,7 @@ impl Driver {
             }
             if rung {
                 let facts = self.new_facts().await?;
-                inputs.splice(0..0, facts);
+                with_facts(&mut inputs, facts);
             }
             if self.stopping && self.running.is_empty() && inputs.is_empty() {
                 self.give_back().await;
@@ -287,10 +285,10 @@ impl Driver {
                     Input::Start { .. }
                     | Input::Invoke { .. }
                     | Input::Ruled(_)
-                    | Input::Fact(_)
+                    | Input::Facts(_)
                     | Input::Checked { .. }
                     | Input::Progress { .. }
-                    | Input::Recovered
+                    | Input::Recovered { .. }
                     | Input::GraceOver => {}
                 }
                 inputs.push(input);
@@ -299,25 +297,25 @@ impl Driver {
         false
     }
 
-    async fn new_facts(&mut self) -> Option<Vec<Input>> {
+    async fn new_facts(&mut self) -> Option<Vec<Fact>> {
         let loaded = self.load().await?;
         if loaded.epoch != self.epoch {
             return None;
         }
         self.next_seq = loaded.next_seq;
         self.rt.hub.jump(self.run.id(), loaded.next_seq);
-        Some(loaded.facts.into_iter().map(Input::Fact).collect())
+        Some(loaded.facts)
     }
 
     /// Throws away what is in memory and reads the run again; gives back the facts to be applied.
-    async fn reload(&mut self) -> Option<Vec<Input>> {
+    async fn reload(&mut self) -> Option<Vec<Fact>> {
         let loaded = self.load().await?;
         if loaded.epoch != self.epoch {
             return None;
         }
         self.next_seq = loaded.next_seq;
         self.rt.hub.jump(self.run.id(), loaded.next_seq);
-        let facts = loaded.facts.iter().cloned().map(Input::Fact).collect();
+        let facts = loaded.facts.clone();
         self.open = place::open_round(&loaded, self.agent.settings.limits.argument_bytes);
         self.history.reopen(&loaded);
         self.run = loaded.run;
@@ -388,5 +386,19 @@ impl Driver {
         if let Err(error) = self.rt.store.release(&self.cx, self.run.id(), self.epoch, 0).await {
             tracing::warn!(run = %self.run.id(), %error, "a run could not be given back; its lease will run out");
         }
+    }
+}
+
+/// Puts what happened since the last step before everything else, in place of what was known of it.
+fn with_facts(inputs: &mut Vec<Input>, now: Vec<Fact>) {
+    for input in inputs.iter_mut() {
+        if let Input::Recovered { facts } = input {
+            *facts = now;
+            return;
+        }
+    }
+    inputs.retain(|input| !matches!(input, Input::Facts(_)));
+    if !now.is_empty() {
+        inputs.insert(0, Input::Facts(now));
     }
 }

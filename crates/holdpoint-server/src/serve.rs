@@ -1,0 +1,157 @@
+//! Binding, accepting, and stopping in order.
+
+use std::future::Future;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use holdpoint::Runtime;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::connection::{Limits, serve_connection};
+use crate::{
+    CONNECTIONS_MAX, DRAIN_TIMEOUT, HEARTBEAT_INTERVAL_MAX, OperatorToken, ServerConfig, ServerError,
+};
+
+/// Pause after a connection could not be accepted for want of something that comes back (file descriptors).
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// The way to a server.
+pub struct Server;
+
+/// A server that has its address and does not answer yet.
+pub struct BoundServer {
+    listener: TcpListener,
+    address: SocketAddr,
+    runtime: Runtime,
+    router: Router,
+    config: ServerConfig,
+    closing: CancellationToken,
+}
+
+impl Server {
+    /// Takes the address. Nothing is answered before [`BoundServer::serve`].
+    ///
+    /// # Errors
+    /// When the address is not loopback, is taken, or something in the configuration does not do.
+    pub async fn bind(
+        runtime: Runtime,
+        config: ServerConfig,
+        token: OperatorToken,
+    ) -> Result<BoundServer, ServerError> {
+        if !config.listen.ip().is_loopback() {
+            return Err(ServerError::NotLoopback(config.listen));
+        }
+        if config.heartbeat.is_zero() || config.heartbeat > HEARTBEAT_INTERVAL_MAX {
+            return Err(ServerError::Heartbeat(config.heartbeat));
+        }
+        let listener = TcpListener::bind(config.listen).await.map_err(|source| match source.kind() {
+            std::io::ErrorKind::AddrInUse => ServerError::Taken(config.listen),
+            _ => ServerError::Bind { address: config.listen, source },
+        })?;
+        let address =
+            listener.local_addr().map_err(|source| ServerError::Bind { address: config.listen, source })?;
+        let closing = CancellationToken::new();
+        let _ = token;
+        let router = Router::new();
+        Ok(BoundServer { listener, address, runtime, router, config, closing })
+    }
+}
+
+impl BoundServer {
+    /// Where it listens.
+    pub fn local_addr(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Where it listens, as clients write it: `http://127.0.0.1:8410`.
+    pub fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// Answers until `shutdown` is done. Then open streams are told to come back and end, requests in progress are
+    /// answered, running tools get their grace, and the runtime and its store are closed.
+    ///
+    /// # Errors
+    /// When connections can no longer be accepted; the runtime is shut down in this case too.
+    pub async fn serve(self, shutdown: impl Future<Output = ()>) -> Result<(), ServerError> {
+        let connections = TaskTracker::new();
+        let accepted = self.accept_until(shutdown, &connections).await;
+        self.closing.cancel();
+        connections.close();
+        if tokio::time::timeout(DRAIN_TIMEOUT, connections.wait()).await.is_err() {
+            tracing::warn!(open = connections.len(), "connections were still open when the server stopped");
+        }
+        self.runtime.shutdown(self.config.shutdown_grace).await;
+        accepted
+    }
+
+    async fn accept_until(
+        &self,
+        shutdown: impl Future<Output = ()>,
+        connections: &TaskTracker,
+    ) -> Result<(), ServerError> {
+        let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+        let limits = Limits::of(&self.config);
+        let mut shutdown = std::pin::pin!(shutdown);
+        loop {
+            // A place first: when all are taken, new connections wait in the system's queue.
+            let accepted = async {
+                let place = Arc::clone(&places).acquire_owned().await;
+                (place, self.listener.accept().await)
+            };
+            let (place, accepted) = tokio::select! {
+                biased;
+                () = &mut shutdown => return Ok(()),
+                accepted = accepted => accepted,
+            };
+            match accepted {
+                Ok((stream, _)) => {
+                    let connection =
+                        serve_connection(ready(stream), self.router.clone(), limits, self.closing.clone());
+                    connections.spawn(async move {
+                        connection.await;
+                        drop(place);
+                    });
+                }
+                Err(error) if passes(&error) => {
+                    tracing::warn!(%error, "a connection could not be accepted");
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                }
+                Err(error) => return Err(ServerError::Accept(error)),
+            }
+        }
+    }
+}
+
+/// Small events are to leave at once.
+fn ready(stream: TcpStream) -> TcpStream {
+    if let Err(error) = stream.set_nodelay(true) {
+        tracing::debug!(%error, "no TCP_NODELAY");
+    }
+    stream
+}
+
+/// Whether accepting can go on after this error: a client that was gone already, or resources that come back.
+fn passes(error: &std::io::Error) -> bool {
+    // EMFILE and ENFILE have no kind of their own.
+    const OUT_OF_FILES: [i32; 2] = [24, 23];
+    matches!(
+        error.kind(),
+        std::io::ErrorKind::ConnectionAborted
+            | std::io::ErrorKind::ConnectionReset
+            | std::io::ErrorKind::ConnectionRefused
+            | std::io::ErrorKind::Interrupted
+            | std::io::ErrorKind::OutOfMemory
+    ) || error.raw_os_error().is_some_and(|code| OUT_OF_FILES.contains(&code))
+}
+
+impl std::fmt::Debug for BoundServer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("BoundServer").field("address", &self.address).finish_non_exhaustive()
+    }
+}

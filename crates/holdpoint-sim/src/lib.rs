@@ -1,0 +1,227 @@
+//! Whole runs, with everything around them going wrong on purpose - and the invariants checked after each.
+//!
+//! The runtime is the real one. What is simulated is the world: a clock that jumps, a model that makes calls, tools
+//! that take their time, fail, panic or hang, people who decide, twice or not at all, a store that fails, loses its
+//! answer or is slow, and a process that dies at any write or at any time. Everything follows from one seed; a failing
+//! one is printed, can be lived through again, and is made smaller until nothing can be left out.
+
+mod invariants;
+mod people;
+mod rng;
+mod scenario;
+mod store;
+mod world;
+
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use holdpoint::protocol::RunId;
+use holdpoint::store::{ChainCheck, IdempotencyKey, KeyUse, MemoryStore, Store};
+use holdpoint::{RunState, Runtime, Start, local};
+use tokio::sync::Notify;
+
+pub use scenario::{Call, Ends, Fault, Person, Says, Scenario, TOOLS};
+
+use crate::invariants::Evidence;
+use crate::people::People;
+use crate::store::FaultyStore;
+use crate::world::{SimClock, World};
+
+/// Lives a process may have before a run that has not ended counts as stuck.
+const LIVES_MAX: usize = 40;
+/// How long a life may last, in its own time.
+const LIFE_MAX: Duration = Duration::from_secs(600);
+
+/// What a simulation came to.
+#[derive(Debug)]
+pub struct Outcome {
+    /// What did not hold; empty when all did.
+    pub wrong: Vec<String>,
+    /// How many lives the process had.
+    pub lives: usize,
+    /// How many writes there were.
+    pub writes: u64,
+    /// How many times a tool ran.
+    pub executions: usize,
+    /// The stored events, as JSON, for whoever has to find out why.
+    pub events: Vec<String>,
+}
+
+/// How a life ended.
+enum Life {
+    Over,
+    Died,
+    Stuck,
+}
+
+/// What stays when a process dies.
+struct Rest {
+    scenario: Arc<Scenario>,
+    store: Arc<MemoryStore>,
+    clock: Arc<SimClock>,
+    world: Arc<World>,
+    people: Arc<People>,
+    writes: Arc<AtomicU64>,
+    faults: Arc<Mutex<std::collections::BTreeMap<u64, Fault>>>,
+}
+
+/// Lives a scenario through, to its end.
+pub fn simulate(scenario: &Scenario) -> Outcome {
+    let clock = Arc::new(SimClock::new());
+    let rest = Rest {
+        scenario: Arc::new(scenario.clone()),
+        store: Arc::new(MemoryStore::new(Arc::clone(&clock) as Arc<dyn holdpoint::store::Clock>)),
+        clock,
+        world: Arc::default(),
+        people: Arc::default(),
+        writes: Arc::default(),
+        faults: Arc::new(Mutex::new(scenario.faults.clone())),
+    };
+    let mut wrong = Vec::new();
+    let mut lives = 0;
+    let mut kills = scenario.kills.clone();
+    loop {
+        lives += 1;
+        let kill = kills.pop();
+        let (life, at_the_end) = one_life(&rest, kill);
+        let (more, _) = look(&rest, at_the_end);
+        wrong.extend(more);
+        match life {
+            Life::Over => break,
+            Life::Died if lives < LIVES_MAX && wrong.is_empty() => rest.store.process_died(),
+            Life::Died => break,
+            Life::Stuck => {
+                wrong.push(format!("the run did not come to an end in {LIFE_MAX:?}"));
+                break;
+            }
+        }
+    }
+    wrong.extend(rest.world.wrong());
+    let (_, events) = look(&rest, false);
+    Outcome {
+        wrong,
+        lives,
+        writes: rest.writes.load(std::sync::atomic::Ordering::Relaxed),
+        executions: rest.world.executions().len(),
+        events,
+    }
+}
+
+/// One process, from its start to its death or to the end of the run. Everything in its memory goes with it.
+fn one_life(rest: &Rest, kill: Option<u64>) -> (Life, bool) {
+    let Ok(tokio) = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build()
+    else {
+        return (Life::Stuck, false);
+    };
+    let life = tokio.block_on(async {
+        rest.clock.begin();
+        let death = Arc::new(Notify::new());
+        let store = FaultyStore {
+            inner: Arc::clone(&rest.store),
+            writes: Arc::clone(&rest.writes),
+            faults: Arc::clone(&rest.faults),
+            death: Arc::clone(&death),
+        };
+        let Ok(agent) = world::agent(&rest.scenario, &rest.world).build() else { return Life::Stuck };
+        let clock = Arc::clone(&rest.clock) as Arc<dyn holdpoint::store::Clock>;
+        let Ok(runtime) = Runtime::builder().store(store).clock(clock).agent(agent).build() else {
+            return Life::Stuck;
+        };
+        let killed = async {
+            match kill {
+                Some(ms) => tokio::time::sleep(Duration::from_millis(ms)).await,
+                None => std::future::pending().await,
+            }
+        };
+        let life = tokio::select! {
+            biased;
+            () = death.notified() => Life::Died,
+            () = killed => Life::Died,
+            () = to_the_end(rest, &runtime) => Life::Over,
+            () = tokio::time::sleep(LIFE_MAX) => Life::Stuck,
+        };
+        rest.clock.end();
+        life
+    });
+    // Whatever was running is gone with its runtime.
+    drop(tokio);
+    let at_the_end = matches!(life, Life::Over);
+    (life, at_the_end)
+}
+
+/// Starts the run, or finds it, and waits until it has ended.
+async fn to_the_end(rest: &Rest, runtime: &Runtime) {
+    let run = started(rest, runtime).await;
+    tokio::spawn(Arc::clone(&rest.people).live(runtime.clone(), Arc::clone(&rest.scenario), run));
+    if let Some(ms) = rest.scenario.cancel_at {
+        let runtime = runtime.clone();
+        tokio::spawn(async move {
+            tokio::time::sleep(Duration::from_millis(ms)).await;
+            while runtime.cancel(&local(), run).await.is_err() {
+                tokio::time::sleep(Duration::from_millis(30)).await;
+            }
+        });
+    }
+    loop {
+        if let Ok(outcome) = runtime.wait(&local(), run).await
+            && matches!(outcome.state, RunState::Ended(_))
+        {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+async fn started(rest: &Rest, runtime: &Runtime) -> RunId {
+    let key = key();
+    loop {
+        if let Ok(KeyUse::Run(run)) = rest.store.started_with(&local(), &key).await {
+            return run;
+        }
+        let start = Start { key: Some(key.clone()), ..Start::text("go") };
+        if runtime.start(&local(), start).await.is_err() {
+            tokio::time::sleep(Duration::from_millis(30)).await;
+        }
+    }
+}
+
+fn key() -> IdempotencyKey {
+    IdempotencyKey { scope: "start".into(), key: "sim".into(), body_digest: "sim".into() }
+}
+
+/// Looks at what is stored, from outside of any life.
+fn look(rest: &Rest, at_the_end: bool) -> (Vec<String>, Vec<String>) {
+    let Ok(tokio) = tokio::runtime::Builder::new_current_thread().enable_time().build() else {
+        return (Vec::new(), Vec::new());
+    };
+    tokio.block_on(async {
+        let cx = local();
+        let Ok(KeyUse::Run(run)) = rest.store.started_with(&cx, &key()).await else {
+            return (Vec::new(), Vec::new());
+        };
+        let stored = rest.store.events(&cx, run, 0, usize::MAX).await.ok().flatten().unwrap_or_default();
+        let events: Vec<(u64, serde_json::Value)> =
+            stored.iter().map(|(seq, json)| (*seq, serde_json::from_str(json).unwrap_or_default())).collect();
+        let chain = rest.store.verify(&cx, run).await;
+        let wrong = invariants::check(&Evidence {
+            events: &events,
+            executions: &rest.world.executions(),
+            acknowledged: &rest.people.acknowledged(),
+            chain_is_whole: matches!(chain, Ok(Some(ChainCheck::Whole { .. }))),
+            at_the_end,
+        });
+        (wrong, stored.iter().map(|(seq, json)| format!("{seq} {json}")).collect())
+    })
+}
+
+/// Makes a failing scenario smaller until every part of it is needed.
+pub fn shrink(failing: &Scenario) -> Scenario {
+    let mut smallest = failing.clone();
+    while let Some(smaller) =
+        smallest.smaller().into_iter().find(|scenario| !simulate(scenario).wrong.is_empty())
+    {
+        smallest = smaller;
+    }
+    smallest
+}

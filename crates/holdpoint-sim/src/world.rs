@@ -1,0 +1,246 @@
+//! The world outside: a clock, a model, tools that leave a trace of every execution.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use holdpoint::core::message::Message;
+use holdpoint::core::policy::Policy;
+use holdpoint::core::tool::{EffectClass, ToolDefinition};
+use holdpoint::models::ModelRequest;
+use holdpoint::models::scripted::{Answer, Scripted};
+use holdpoint::protocol::{CallId, ExecId, Timestamp};
+use holdpoint::store::Clock;
+use holdpoint::tools::{Invocation, Probe, Tool, ToolContext, ToolError, ToolOutput};
+use holdpoint::{Agent, AgentBuilder};
+use serde_json::json;
+
+use crate::scenario::{Ends, Scenario, TOOLS};
+
+/// One execution of a tool's body, as the world saw it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Execution {
+    /// The call.
+    pub call: CallId,
+    /// The attempt.
+    pub attempt: u32,
+    /// The tool.
+    pub tool: String,
+    /// The argument text it ran with.
+    pub arguments: String,
+    /// The idempotency key.
+    pub exec: ExecId,
+    /// Whether its effect was complete.
+    pub done: bool,
+}
+
+/// What the world knows.
+#[derive(Debug, Default)]
+pub struct World {
+    executions: Mutex<Vec<Execution>>,
+    wrong: Mutex<Vec<String>>,
+}
+
+impl World {
+    /// The executions, in order.
+    pub fn executions(&self) -> Vec<Execution> {
+        lock(&self.executions).clone()
+    }
+
+    /// What was seen that must not be.
+    pub fn wrong(&self) -> Vec<String> {
+        lock(&self.wrong).clone()
+    }
+
+    /// Notes something that must not be.
+    pub fn note(&self, what: String) {
+        lock(&self.wrong).push(what);
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A clock that follows the paused time of whichever life is being lived.
+#[derive(Debug)]
+pub struct SimClock {
+    base_ms: AtomicU64,
+    life: Mutex<Option<tokio::time::Instant>>,
+}
+
+impl SimClock {
+    /// It begins at a fixed time.
+    pub fn new() -> Self {
+        Self { base_ms: AtomicU64::new(1_800_000_000_000), life: Mutex::new(None) }
+    }
+
+    /// A life begins.
+    pub fn begin(&self) {
+        *lock(&self.life) = Some(tokio::time::Instant::now());
+    }
+
+    /// A life ends; time goes on from here.
+    pub fn end(&self) {
+        let ms = self.ms();
+        self.base_ms.store(ms, Ordering::Relaxed);
+        *lock(&self.life) = None;
+    }
+
+    fn ms(&self) -> u64 {
+        let lived = lock(&self.life).map_or(Duration::ZERO, |since| since.elapsed());
+        self.base_ms.load(Ordering::Relaxed) + u64::try_from(lived.as_millis()).unwrap_or(0)
+    }
+}
+
+impl Default for SimClock {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Clock for SimClock {
+    fn now(&self) -> Timestamp {
+        Timestamp::from_millisecond(i64::try_from(self.ms()).unwrap_or(0)).unwrap_or(Timestamp::UNIX_EPOCH)
+    }
+}
+
+/// The agent of a scenario.
+pub fn agent(scenario: &Arc<Scenario>, world: &Arc<World>) -> AgentBuilder {
+    let policy =
+        Policy::builder("sim").allow(["free_*"]).require_approval_for(["ask_*"]).deny(["deny_*"]).build();
+    let mut builder = Agent::builder("main", model(scenario, world)).execution(scenario.execution);
+    if let Ok(policy) = policy {
+        builder = builder.policy(policy);
+    }
+    if let Some(ms) = scenario.timeout_ms {
+        builder = builder.approval_timeout(Duration::from_millis(ms));
+    }
+    for name in TOOLS {
+        builder = builder.tool(SimTool::new(name, scenario, world));
+    }
+    builder
+}
+
+/// A model that makes the scenario's calls round by round, and looks at every history it is sent.
+fn model(scenario: &Arc<Scenario>, world: &Arc<World>) -> Scripted {
+    let (scenario, world) = (Arc::clone(scenario), Arc::clone(world));
+    Scripted::computed("sim", move |request: &ModelRequest, _| {
+        if let Err(what) = well_formed(&request.messages) {
+            world.note(format!("a history that no provider takes: {what}"));
+        }
+        let round = request
+            .messages
+            .iter()
+            .filter(|message| matches!(message.as_ref(), Message::Assistant(_)))
+            .count();
+        let Some(calls) = scenario.rounds.get(round) else { return Answer::text("the end") };
+        (0..).zip(calls).fold(Answer::empty(), |answer, (index, call)| {
+            let arguments = if call.broken { "{\"n\":".into() } else { arguments(round, index) };
+            answer.and_call(call.id.clone(), TOOLS[call.tool], arguments)
+        })
+    })
+}
+
+/// The argument text of a call: it names its place, so that a tool knows how to behave.
+pub fn arguments(round: usize, index: usize) -> String {
+    json!({"n": format!("{round}.{index}")}).to_string()
+}
+
+/// Every call answered once, in order, right after the reply that made it.
+pub fn well_formed(messages: &[Arc<Message>]) -> Result<(), String> {
+    let mut open: Vec<u32> = Vec::new();
+    for message in messages {
+        match message.as_ref() {
+            Message::Assistant(reply) => {
+                if !open.is_empty() {
+                    return Err(format!("calls {open:?} were not answered before the next reply"));
+                }
+                open = (0..reply.calls().count() as u32).collect();
+            }
+            Message::Tool(tool) => {
+                if open.first() != Some(&tool.index) {
+                    return Err(format!("answer {} where {:?} were open", tool.index, open));
+                }
+                open.remove(0);
+            }
+            Message::User(_) | Message::Note(_) => {
+                if !open.is_empty() {
+                    return Err(format!("calls {open:?} were not answered"));
+                }
+            }
+        }
+    }
+    if open.is_empty() { Ok(()) } else { Err(format!("calls {open:?} were not answered at the end")) }
+}
+
+struct SimTool {
+    definition: ToolDefinition,
+    scenario: Arc<Scenario>,
+    world: Arc<World>,
+}
+
+impl SimTool {
+    fn new(name: &str, scenario: &Arc<Scenario>, world: &Arc<World>) -> Self {
+        let schema = json!({"type": "object", "properties": {"n": {"type": "string"}}, "required": ["n"], "additionalProperties": false});
+        let mut definition = ToolDefinition::new(name, format!("the tool {name}"), schema);
+        definition.timeout_ms = Some(5_000);
+        definition.effect = match name.rsplit('_').next() {
+            Some("read") => EffectClass::ReadOnly,
+            Some("idempotent") => EffectClass::Idempotent,
+            Some("probe") => EffectClass::Verifiable,
+            Some(_) | None => EffectClass::AtMostOnce,
+        };
+        Self { definition, scenario: Arc::clone(scenario), world: Arc::clone(world) }
+    }
+}
+
+#[async_trait]
+impl Tool for SimTool {
+    fn definition(&self) -> &ToolDefinition {
+        &self.definition
+    }
+
+    async fn call(&self, invocation: Invocation) -> Result<ToolOutput, ToolError> {
+        let at = {
+            let mut executions = lock(&self.world.executions);
+            executions.push(Execution {
+                call: invocation.call(),
+                attempt: invocation.attempt(),
+                tool: self.definition.name.clone(),
+                arguments: invocation.arguments().to_owned(),
+                exec: invocation.exec(),
+                done: false,
+            });
+            executions.len() - 1
+        };
+        let (round, index) = (invocation.call().round as usize, invocation.call().index as usize);
+        let plan = self.scenario.rounds.get(round - 1).and_then(|calls| calls.get(index)).cloned();
+        let (takes, ends) = plan.map_or((0, Ends::Well), |call| (call.takes_ms, call.ends));
+        tokio::time::sleep(Duration::from_millis(takes)).await;
+        match ends {
+            Ends::Hangs => {
+                invocation.cancel().cancelled().await;
+                std::future::pending::<()>().await;
+            }
+            // Unwinds without the hook that prints it.
+            Ends::Panic => std::panic::resume_unwind(Box::new("simulated")),
+            Ends::Error => return Err(ToolError::new("SIMULATED", "it went wrong")),
+            Ends::Well => {}
+        }
+        lock(&self.world.executions)[at].done = true;
+        Ok(ToolOutput::text(format!("did {}", invocation.arguments())))
+    }
+
+    async fn probe(&self, exec: ExecId, _context: &ToolContext) -> Probe {
+        let executions = lock(&self.world.executions);
+        let of_call: Vec<_> = executions.iter().filter(|execution| execution.exec == exec).collect();
+        match of_call.iter().find(|execution| execution.done) {
+            Some(done) => Probe::Done(ToolOutput::text(format!("did {}", done.arguments))),
+            None if of_call.is_empty() => Probe::NotDone,
+            // Begun and not finished: it cannot tell.
+            None => Probe::Unknown,
+        }
+    }
+}

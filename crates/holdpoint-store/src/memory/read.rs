@@ -15,7 +15,7 @@ use crate::facts::Request;
 use crate::places::{AgePlace, RunPlace};
 use crate::{
     AuditRow, ChainCheck, Context, InteractionFilter, Loaded, NumberedEvents, PageRequest, Result, RunFilter,
-    Stats, views,
+    Stats, Taken, views,
 };
 
 impl State {
@@ -45,6 +45,11 @@ impl State {
             tools: Arc::clone(&row.tools),
             created_at: row.created_at,
         })
+    }
+
+    pub(super) fn owned(&self, limit: usize) -> Vec<Taken> {
+        let owned = self.runs.values().filter(|row| row.owned);
+        owned.take(limit).map(|row| Taken { cx: row.cx(), run: row.run.id(), crashed: false }).collect()
     }
 
     pub(super) fn history(

@@ -1,6 +1,6 @@
 //! Pages, and figures.
 
-use holdpoint_protocol::{Interaction, InteractionStatus, Page, RunView, TenantId, Timestamp};
+use holdpoint_protocol::{ActorId, Interaction, InteractionStatus, Page, RunView, TenantId, Timestamp};
 use rusqlite::params;
 
 use super::read::{RUN_COLUMNS, run_row};
@@ -10,7 +10,7 @@ use crate::clock::from_ms;
 use crate::codes::{self, REQUEST_STATUSES};
 use crate::facts::Request;
 use crate::places::{AgePlace, RunPlace};
-use crate::{InteractionFilter, PageRequest, Result, RunFilter, Stats, views};
+use crate::{Context, InteractionFilter, PageRequest, Result, RunFilter, Stats, Taken, views};
 
 /// Rows a page looks at. A page that finds less than was asked for among them is short, and says where the next begins.
 const LOOKED_AT_MAX: usize = 10_000;
@@ -178,6 +178,23 @@ impl Reader {
             stats.oldest_pending = [stats.oldest_pending, oldest].into_iter().flatten().min();
         }
         Ok(stats)
+    }
+
+    pub(super) fn owned(&self, incarnation: i64, limit: usize) -> Result<Vec<Taken>> {
+        let sql = "SELECT run.id, tenant.name, run.actor FROM run JOIN tenant ON tenant.id = run.tenant \
+                   WHERE run.owner = ?1 LIMIT ?2";
+        let mut statement = self.connection.prepare_cached(sql)?;
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        let mut rows = statement.query(params![incarnation, limit])?;
+        let mut owned = Vec::new();
+        while let Some(row) = rows.next()? {
+            let (tenant, actor): (String, String) = (row.get(1)?, row.get(2)?);
+            let (Ok(tenant), Ok(actor)) = (TenantId::new(&tenant), ActorId::new(&actor)) else {
+                return Err(crate::Error::Corrupt("a name".into()));
+            };
+            owned.push(Taken { cx: Context { tenant, actor }, run: rows::run_id(row, 0)?, crashed: false });
+        }
+        Ok(owned)
     }
 
     pub(super) fn next_deadline(&self) -> Result<Option<Timestamp>> {

@@ -130,6 +130,11 @@ impl Store for SqliteStore {
         self.writer.write("recover", move |txn| txn.recover(limit)).await
     }
 
+    async fn owned(&self, limit: usize) -> Result<Vec<Taken>> {
+        let incarnation = self.incarnation;
+        self.readers.read(move |reader| reader.owned(incarnation, limit)).await
+    }
+
     async fn release(&self, cx: &Context, run: RunId, epoch: u64, after_ms: u64) -> Result<()> {
         let cx = cx.clone();
         self.writer.write("release", move |txn| txn.release(&cx, run, epoch, after_ms)).await

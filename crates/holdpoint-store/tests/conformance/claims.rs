@@ -13,6 +13,7 @@ conformance!(
     a_run_given_back_keeps_its_facts,
     a_waiting_run_is_no_work,
     a_closed_store_takes_nothing_more,
+    an_instance_knows_what_it_owns,
 );
 
 async fn a_suspended_run_is_nobodys_and_can_be_taken(bed: Bed) {
@@ -99,4 +100,16 @@ async fn a_closed_store_takes_nothing_more(bed: Bed) {
     let refused = bed.store.commit(&ana(), step).await;
     assert!(matches!(refused, Err(holdpoint_store::Error::Unavailable(_))), "{refused:?}");
     assert!(bed.store.load(&ana(), walk.id()).await.is_err());
+}
+
+async fn an_instance_knows_what_it_owns(bed: Bed) {
+    assert!(bed.store.owned(10).await.unwrap().is_empty());
+    let walk = Walk::suspended(&bed, &ana(), "waiting").await;
+    let started = Walk::started(&bed, &cx("other", "bo"), "working").await;
+    let owned = bed.store.owned(10).await.unwrap();
+    assert_eq!(owned.len(), 1);
+    assert_eq!((owned[0].run, &owned[0].cx, owned[0].crashed), (started.id(), &cx("other", "bo"), false));
+    decide(&bed.store, &ana(), walk.requests()[0], DecisionWord::Approve).await;
+    assert_eq!(bed.store.owned(10).await.unwrap().len(), 2);
+    assert_eq!(bed.store.owned(1).await.unwrap().len(), 1);
 }

@@ -62,19 +62,6 @@ impl Request {
         self.status == InteractionStatus::Pending
     }
 
-    /// Whether something other than a decision closed it from outside. A run that is ended before it hears of that closes
-    /// the request once more, which changes nothing.
-    pub(crate) fn closed_without_a_decision(&self) -> bool {
-        match (&self.status, &self.closure) {
-            (InteractionStatus::Expired, _) => true,
-            (InteractionStatus::Cancelled, Some(Closure::Otherwise(view))) => view.by.via == Via::GateError,
-            (InteractionStatus::Cancelled, Some(Closure::Decided(_)) | None)
-            | (InteractionStatus::Pending | InteractionStatus::Decided | InteractionStatus::Superseded, _) => {
-                false
-            }
-        }
-    }
-
     fn is_late(&self, now: Timestamp) -> bool {
         self.deadline.is_some_and(|deadline| deadline <= now)
     }

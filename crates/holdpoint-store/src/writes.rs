@@ -1,6 +1,6 @@
 //! What must hold of a step before anything of it is written.
 
-use holdpoint_core::run::{Closed, LedgerLine, Run, Standing};
+use holdpoint_core::run::{LedgerLine, Run, Standing};
 use holdpoint_protocol::{EventBody, RequestId, RunId, RunStatus};
 
 use crate::facts::Request;
@@ -89,28 +89,11 @@ pub(crate) fn check_end(run: RunId, next: Next, open: usize, closed: usize) -> R
     Ok(())
 }
 
-/// Which of the requests that a step closes are open. The others were closed from outside after the run was to end.
-pub(crate) fn still_open(
-    run: RunId,
-    closed: &[Closed],
-    mut request: impl FnMut(RequestId) -> Result<Option<bool>>,
-) -> Result<Vec<Closed>> {
-    let mut open = Vec::with_capacity(closed.len());
-    for closed in closed {
-        match request(closed.request)? {
-            Some(true) => open.push(*closed),
-            Some(false) => {}
-            None => {
-                let what = format!("request {} of run {run} is not open", closed.request);
-                return Err(Error::Inconsistent(what));
-            }
-        }
+/// A run closes requests of its own that are open. Facts were applied before: none of them closed one of these.
+pub(crate) fn check_closed(run: RunId, closed: RequestId, request: Option<&Request>) -> Result<()> {
+    if request.is_some_and(|request| request.run() == run && request.is_open()) {
+        Ok(())
+    } else {
+        Err(Error::Inconsistent(format!("request {closed} of run {run} is not open")))
     }
-    Ok(open)
-}
-
-/// For [`still_open`]: whether a request of the run is open, closed so that closing it again changes nothing, or neither.
-pub(crate) fn openness(run: RunId, request: Option<&Request>) -> Option<bool> {
-    let request = request.filter(|request| request.run() == run)?;
-    if request.is_open() { Some(true) } else { request.closed_without_a_decision().then_some(false) }
 }

@@ -123,21 +123,15 @@ impl State {
     }
 
     /// What the writes of a step say that what is stored contradicts. Looked for before anything is written.
-    pub(super) fn check(
-        &self,
-        run: RunId,
-        row: Option<&RunRow>,
-        writes: &mut Writes,
-        next: Next,
-    ) -> Result<()> {
+    pub(super) fn check(&self, run: RunId, row: Option<&RunRow>, writes: &Writes, next: Next) -> Result<()> {
         for opened in &writes.opened {
             if self.requests.contains_key(&opened.request) {
                 return Err(Error::Inconsistent(format!("request {} was opened before", opened.request)));
             }
         }
-        writes.closed = crate::writes::still_open(run, &writes.closed, |id| {
-            Ok(crate::writes::openness(run, self.requests.get(&id)))
-        })?;
+        for closed in &writes.closed {
+            crate::writes::check_closed(run, closed.request, self.requests.get(&closed.request))?;
+        }
         let open = row.map_or(0, |row| row.open as usize) + writes.opened.len();
         crate::writes::check_end(run, next, open, writes.closed.len())?;
         for line in &writes.executions {

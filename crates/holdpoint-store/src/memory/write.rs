@@ -22,7 +22,7 @@ impl State {
         pending_max: u64,
         now: Timestamp,
     ) -> Result<Started> {
-        let StartRun { run, mut writes, key, next } = start;
+        let StartRun { run, writes, key, next } = start;
         if let Some(key) = &key {
             match self.look_up(cx, key, now) {
                 KeyUse::Run(run) => return Ok(Started::Existing { run }),
@@ -51,7 +51,7 @@ impl State {
         if self.runs.contains_key(&run.id()) {
             return Err(crate::Error::Inconsistent(format!("run {} was started before", run.id())));
         }
-        self.check(run.id(), None, &mut writes, next)?;
+        self.check(run.id(), None, &writes, next)?;
 
         let id = run.id();
         let known = self.conversations.entry(conversation).or_insert_with(|| Conversation {
@@ -94,7 +94,7 @@ impl State {
     }
 
     pub(super) fn commit(&mut self, cx: &Context, step: Step, now: Timestamp) -> Result<Committed> {
-        let Step { run, epoch, expected_seq, mut writes, next } = step;
+        let Step { run, epoch, expected_seq, writes, next } = step;
         let id = run.id();
         let Some(row) = self.runs.get(&id).filter(|row| *row.run.tenant() == cx.tenant) else {
             return Ok(Committed::Fenced);
@@ -106,7 +106,7 @@ impl State {
             return Ok(Committed::Moved);
         }
         crate::writes::check(&run, &writes, expected_seq)?;
-        self.check(id, Some(row), &mut writes, next)?;
+        self.check(id, Some(row), &writes, next)?;
         // Taken out and put back, so that the rest of the state can be written beside it.
         let Some(mut row) = self.runs.remove(&id) else { return Ok(Committed::Fenced) };
         self.write(&mut row, run, writes, next, now);

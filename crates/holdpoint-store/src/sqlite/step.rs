@@ -117,14 +117,14 @@ impl Txn<'_> {
             tool_set: None,
             chain: chain::Head::EMPTY,
         };
-        let closed = self.check(&head, new)?;
+        self.check(&head, new)?;
 
         head.tenant = self.tenant_or_new(&cx.tenant)?;
         self.insert_conversation(&head, new, previous.is_some())?;
         if let Some(key) = key {
             self.insert_key(cx, head.tenant, key, now, Some(new.run))?;
         }
-        self.write_rows(&mut head, new, &closed, now)?;
+        self.write_rows(&mut head, new, now)?;
         self.insert_run(&head, new, previous, now)?;
         Ok(Started::Created { at: now, has_history: previous.is_some() })
     }
@@ -145,21 +145,20 @@ impl Txn<'_> {
         if head.next_seq != expected_seq {
             return Ok(Committed::Moved);
         }
-        let closed = self.check(&head, new)?;
-        self.write_rows(&mut head, new, &closed, now)?;
+        self.check(&head, new)?;
+        self.write_rows(&mut head, new, now)?;
         self.update_run(&head, new, now)?;
         Ok(Committed::Done { next_seq: head.next_seq })
     }
 
     /// What a step says that what is stored contradicts. Looked for before anything is written.
-    /// Gives back the requests that are to be closed.
-    fn check(&self, head: &Head, new: &Prepared) -> Done<Vec<Closed>> {
-        let closed = crate::writes::still_open(new.run, &new.closed, |id| {
-            let request = self.request(head.tenant, id)?;
-            Ok(crate::writes::openness(new.run, request.as_ref()))
-        })?;
+    fn check(&self, head: &Head, new: &Prepared) -> Done<()> {
+        for closed in &new.closed {
+            let request = self.request(head.tenant, closed.request)?;
+            crate::writes::check_closed(new.run, closed.request, request.as_ref())?;
+        }
         let open = head.open as usize + new.opened.len();
-        crate::writes::check_end(new.run, new.next, open, closed.len())?;
+        crate::writes::check_end(new.run, new.next, open, new.closed.len())?;
         for line in &new.executions {
             let LedgerLine::Started { call, attempt, digest, request: Some(id), .. } = line else { continue };
             let request = self.request(head.tenant, *id)?;
@@ -169,13 +168,13 @@ impl Txn<'_> {
                 return Err(Error::Inconsistent(what).into());
             }
         }
-        Ok(closed)
+        Ok(())
     }
 
     /// Everything but the run's own row.
-    fn write_rows(&mut self, head: &mut Head, new: &Prepared, closed: &[Closed], now: Timestamp) -> Done<()> {
+    fn write_rows(&mut self, head: &mut Head, new: &Prepared, now: Timestamp) -> Done<()> {
         let first_seq = head.next_seq;
-        for closed in closed {
+        for closed in &new.closed {
             let (status, closure) = facts::closed_by_run(closed.request, closed.why, &new.events, now);
             self.close_request(head.id, closed.request, codes::request_status::code(status), &closure)?;
         }
@@ -185,8 +184,8 @@ impl Txn<'_> {
         for line in &new.executions {
             self.write_execution(head, line, now)?;
         }
-        head.open = (head.open + new.opened.len() as u32).saturating_sub(closed.len() as u32);
-        self.pending_changed(head.tenant, new.opened.len(), closed.len());
+        head.open = (head.open + new.opened.len() as u32).saturating_sub(new.closed.len() as u32);
+        self.pending_changed(head.tenant, new.opened.len(), new.closed.len());
         head.committed_round = new.committed_round.unwrap_or(head.committed_round);
         if let Some(tools) = &new.tools {
             head.tool_set = Some(self.tool_set(tools)?);

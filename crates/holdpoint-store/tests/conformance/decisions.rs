@@ -289,7 +289,7 @@ async fn a_cancel_is_noted_once_and_outranks_a_supersede(bed: Bed) {
     // Applied, it ends the run; then there is nothing to cancel.
     let loaded = bed.store.load(&ana(), walk.id()).await.unwrap().unwrap();
     let mut walk = Walk::of(&bed.store, &ana(), loaded);
-    let changes = walk.step(vec![holdpoint_core::run::Input::Fact(found[0].clone())]).await;
+    let changes = walk.step(vec![holdpoint_core::run::Input::Facts(found)]).await;
     walk.stored(changes, Next::End).await;
     let ended = bed.store.cancel(&ana(), walk.id(), CancelKind::Cancel).await.unwrap();
     assert!(matches!(ended, CancelReply::Ended), "{ended:?}");

@@ -11,7 +11,7 @@ use holdpoint_core::message::{
 };
 use holdpoint_core::policy::{Ruling, Verdict};
 use holdpoint_core::run::{
-    Birth, Changes, Check, Cx, Input, OpenRound, Refused, Replied, ReplyEnd, Ruled, Run, Settings, ToolEnd,
+    Birth, Changes, Check, Cx, Input, OpenRound, Replied, ReplyEnd, Ruled, Run, Settings, ToolEnd,
 };
 use holdpoint_core::tool::{EffectClass, ToolDefinition};
 use holdpoint_protocol::{
@@ -86,27 +86,14 @@ impl Walk {
         }
     }
 
-    /// Steps without storing anything. Every input must fit.
+    /// Steps without storing anything.
     pub async fn step(&mut self, inputs: Vec<Input>) -> Changes {
-        self.steps(inputs, |fits| assert_eq!(fits, Ok(()))).await
-    }
-
-    /// As a runtime does: an input that came too late is passed over.
-    pub async fn stepped(&mut self, inputs: Vec<Input>) -> Changes {
-        self.steps(inputs, |_| {}).await
-    }
-
-    async fn steps(
-        &mut self,
-        inputs: Vec<Input>,
-        each: impl Fn(std::result::Result<(), Refused>),
-    ) -> Changes {
         let now = self.store.now().await.unwrap();
         let mut changes = Changes::default();
         let mut fresh = || RequestId(uuid::Uuid::new_v4());
         for input in inputs {
             let mut cx = Cx { now, settings: &self.settings, fresh: &mut fresh };
-            each(self.run.step(&mut self.open, input, &mut cx, &mut changes).map(drop));
+            self.run.step(&mut self.open, input, &mut cx, &mut changes).unwrap();
         }
         changes
     }
@@ -275,9 +262,10 @@ impl Walk {
     /// The run as somebody else finds it, with the facts since its last step applied.
     pub async fn resumed(store: &Arc<dyn Store>, cx: &Context, run: RunId) -> (Self, Changes) {
         let loaded = store.load(cx, run).await.unwrap().expect("the run is stored");
-        let facts: Vec<_> = loaded.facts.iter().cloned().map(Input::Fact).collect();
+        let facts = loaded.facts.clone();
         let mut walk = Self::of(store, cx, loaded);
-        let changes = walk.stepped(facts).await;
+        let changes =
+            if facts.is_empty() { Changes::default() } else { walk.step(vec![Input::Facts(facts)]).await };
         (walk, changes)
     }
 

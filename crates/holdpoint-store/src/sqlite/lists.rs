@@ -10,7 +10,7 @@ use crate::clock::from_ms;
 use crate::codes::{self, REQUEST_STATUSES};
 use crate::facts::Request;
 use crate::places::{AgePlace, RunPlace};
-use crate::{Context, InteractionFilter, PageRequest, Result, RunFilter, Stats, Taken, views};
+use crate::{Context, Error, InteractionFilter, PageRequest, Result, RunFilter, Stats, Taken, views};
 
 /// Rows a page looks at. A page that finds less than was asked for among them is short, and says where the next begins.
 const LOOKED_AT_MAX: usize = 10_000;
@@ -33,13 +33,16 @@ impl Reader {
         let more = found.len() > limit;
         found.truncate(limit);
         let next = if more { found.last().map(AgePlace::of) } else { looked_to };
-        let items = found.iter().map(|request| self.show(tenant, request)).collect::<Result<_>>()?;
+        let mut items = Vec::with_capacity(found.len());
+        for request in &found {
+            items.extend(readable(self.show(tenant, request))?);
+        }
         Ok(Page { items, next_cursor: next.map(|place| place.write(name)) })
     }
 
     pub(super) fn show(&self, tenant: i64, request: &Request) -> Result<Interaction> {
         let run = self.row(tenant, request.run())?;
-        let run = run.ok_or_else(|| crate::Error::Corrupt(format!("request {} has no run", request.id)))?;
+        let run = run.ok_or_else(|| Error::Corrupt(format!("request {} has no run", request.id)))?;
         let event = self.event(tenant, request.run(), request.seq)?;
         views::interaction(&run.run, request, &event)
     }
@@ -149,7 +152,7 @@ impl Reader {
             last = Some(rows::run_id(row, 0)?);
             let status = codes::run_status::read(row.get(1)?)?;
             if filter.status.is_none_or(|asked| asked == status) {
-                items.push(self.view(tenant, &run_row(row)?)?);
+                items.extend(readable(run_row(row).and_then(|row| self.view(tenant, &row)))?);
             }
         }
         Ok(Page { items, next_cursor: None })
@@ -190,7 +193,7 @@ impl Reader {
         while let Some(row) = rows.next()? {
             let (tenant, actor): (String, String) = (row.get(1)?, row.get(2)?);
             let (Ok(tenant), Ok(actor)) = (TenantId::new(&tenant), ActorId::new(&actor)) else {
-                return Err(crate::Error::Corrupt("a name".into()));
+                return Err(Error::Corrupt("a name".into()));
             };
             owned.push(Taken { cx: Context { tenant, actor }, run: rows::run_id(row, 0)?, crashed: false });
         }
@@ -201,5 +204,14 @@ impl Reader {
         let sql = "SELECT min(deadline) FROM request WHERE status = 0 AND deadline IS NOT NULL";
         let deadline: Option<i64> = self.connection.prepare_cached(sql)?.query_row([], |row| row.get(0))?;
         Ok(deadline.map(from_ms))
+    }
+}
+
+/// A run that a newer version wrote is left out of a list; asked for by itself, it is refused with the reason.
+fn readable<T>(read: Result<T>) -> Result<Option<T>> {
+    match read {
+        Ok(item) => Ok(Some(item)),
+        Err(Error::Newer { .. }) => Ok(None),
+        Err(error) => Err(error),
     }
 }

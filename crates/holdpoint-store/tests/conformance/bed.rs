@@ -26,6 +26,10 @@ impl Bed {
         Self { store, clock, _dir: None }
     }
 
+    pub fn of(store: Arc<dyn Store>, clock: Arc<ManualClock>) -> Self {
+        Self { store, clock, _dir: None }
+    }
+
     pub fn sqlite(pending_max: u64) -> Self {
         let clock = clock();
         let dir = tempfile::tempdir().unwrap();

@@ -7,6 +7,7 @@ mod walk;
 mod audit;
 mod claims;
 mod decisions;
+mod file;
 mod keys;
 mod lists;
 mod model;

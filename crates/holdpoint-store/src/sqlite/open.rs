@@ -85,6 +85,10 @@ pub(super) fn reader(path: &Path) -> Result<Connection> {
 fn check(connection: &Connection) -> Result<u32> {
     let read = |name| connection.pragma_query_value(None, name, |row| row.get::<_, u32>(0));
     let (application, version) = (read("application_id")?, read("user_version")?);
+    // Nothing is in it: it is new, or the process that made it died before it had done so.
+    if version == 0 && application == 0 && is_empty(connection)? {
+        return Ok(0);
+    }
     if application != APPLICATION_ID {
         return Err(Error::Corrupt("the file is a database of another program".into()));
     }
@@ -92,6 +96,10 @@ fn check(connection: &Connection) -> Result<u32> {
         return Err(Error::Newer { what: "the database".into(), found: version, known: VERSION });
     }
     Ok(version)
+}
+
+fn is_empty(connection: &Connection) -> Result<bool> {
+    Ok(connection.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get::<_, i64>(0))? == 0)
 }
 
 fn migrate(connection: &mut Connection) -> Result<()> {

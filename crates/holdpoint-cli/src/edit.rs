@@ -5,6 +5,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 
 use holdpoint_core::arguments::{ARGUMENTS_MAX_BYTES, Arguments};
+use holdpoint_core::display::hides;
 use holdpoint_core::render::render;
 use holdpoint_core::tool::ToolDefinition;
 use holdpoint_protocol::{AgentName, RenderField};
@@ -67,7 +68,7 @@ pub(crate) fn editor() -> Option<String> {
 
 /// Opens the arguments in the editor, laid out on lines, and reads what was saved.
 pub(crate) fn in_editor(editor: &str, arguments: &str) -> Result<String> {
-    let file = Draft::new(&laid_out(arguments))?;
+    let file = Draft::new(&laid_out(&to_type(arguments)))?;
     // By the shell, because an editor is often a command with options.
     let status = std::process::Command::new("sh")
         .args(["-c", "exec $0 \"$1\"", editor])
@@ -84,7 +85,7 @@ pub(crate) fn in_editor(editor: &str, arguments: &str) -> Result<String> {
 
 /// The arguments as the editor is given them, and saves them where nothing was changed.
 pub(crate) fn in_editor_form(arguments: &str) -> String {
-    laid_out(arguments).trim_end_matches('\n').to_owned()
+    laid_out(&to_type(arguments)).trim_end_matches('\n').to_owned()
 }
 
 /// A file of one's own that is gone afterwards.
@@ -111,6 +112,22 @@ impl Drop for Draft {
     fn drop(&mut self) {
         let _ = std::fs::remove_file(&self.path);
     }
+}
+
+/// The arguments as a person can type them again: what hides in a string is written as JSON writes it, so that it can be
+/// seen, and kept, and taken out.
+pub(crate) fn to_type(json: &str) -> String {
+    let mut out = String::with_capacity(json.len());
+    for c in json.chars() {
+        if !c.is_ascii() && hides(c) {
+            for unit in c.encode_utf16(&mut [0; 2]) {
+                out.push_str(&format!("\\u{unit:04x}"));
+            }
+        } else {
+            out.push(c);
+        }
+    }
+    out
 }
 
 /// A JSON text on lines, for a person to edit. Only blanks between its tokens change: its order and its numbers stay.
@@ -175,6 +192,15 @@ mod tests {
             "{\n  \"z\": 1.10,\n  \"a\": [\n    1,\n    {\n      \"b\": \"x, {y}: \\\" \\\\\"\n    }\n  ],\n  \"e\": {},\n  \"f\": [],\n  \"n\": 12345678901234567890\n}\n"
         );
         assert_eq!(laid_out(&laid), laid);
+    }
+
+    #[test]
+    fn what_hides_is_given_to_the_editor_as_json_writes_it() {
+        let text = "{\"a\":\"x\u{202e}y\u{e0069}é\"}";
+        let typed = to_type(text);
+        assert_eq!(typed, r#"{"a":"x\u202ey\udb40\udc69é"}"#);
+        let value = |text: &str| serde_json::from_str::<serde_json::Value>(text).unwrap();
+        assert_eq!(value(&typed), value(text));
     }
 
     #[test]

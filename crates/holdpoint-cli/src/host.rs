@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use holdpoint::{Agent, Runtime};
 use holdpoint_server::{BoundServer, OperatorToken, Server, ServerConfig};
-use holdpoint_store::{Store, SystemClock};
+use holdpoint_store::{SqliteStore, Store, SystemClock};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::fail::{Fail, Result};
@@ -33,7 +33,7 @@ impl Host {
         // First of all, so that a port that is taken is said before any run is touched.
         look_for_listener(self.listen)?;
         make_folder_of(database)?;
-        let store = open(database).await?;
+        let store = open(database)?;
         let mut builder = Runtime::builder().shared_store(store);
         for agent in self.agents {
             builder = builder.agent(agent);
@@ -79,8 +79,13 @@ fn make_folder_of(database: &Path) -> Result<()> {
     })
 }
 
-async fn open(_database: &Path) -> Result<Arc<dyn Store>> {
-    Ok(Arc::new(holdpoint_store::MemoryStore::new(Arc::new(SystemClock::new()))))
+fn open(database: &Path) -> Result<Arc<dyn Store>> {
+    match SqliteStore::open(database, Arc::new(SystemClock::new())) {
+        Ok(store) => Ok(Arc::new(store)),
+        Err(error) => {
+            Err(Fail::new(format!("the database `{}` cannot be used: {error}", database.display())))
+        }
+    }
 }
 
 /// Whether the process is told to stop: SIGTERM, or Ctrl-C. Listens from the moment it is made.

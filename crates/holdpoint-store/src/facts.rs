@@ -7,6 +7,7 @@ use holdpoint_protocol::{
     ActorId, By, CallId, DecisionEvent, DecisionView, DecisionWord, Event, EventBody, InteractionKind,
     InteractionStatus, Notice, RequestId, RunId, Timestamp, Via,
 };
+use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use crate::cursor::hex;
@@ -29,7 +30,8 @@ pub(crate) struct Request {
 }
 
 /// What closed a request.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub(crate) enum Closure {
     /// A decision.
     Decided(Box<Decision>),
@@ -65,6 +67,29 @@ impl Request {
     }
 }
 
+/// That a run is to be ended from outside, as it is kept with the run.
+#[derive(Debug, Clone)]
+pub(crate) struct CancelNote {
+    pub(crate) kind: CancelKind,
+    pub(crate) by: ActorId,
+    pub(crate) at: Timestamp,
+}
+
+impl CancelNote {
+    /// How a request stands whose run is to be ended, although nobody has closed it yet. A doubt is never superseded.
+    fn ends(&self, kind: InteractionKind) -> Option<(InteractionStatus, DecisionView)> {
+        let (status, word, via) = match (self.kind, kind) {
+            (CancelKind::Cancel, _) => (InteractionStatus::Cancelled, "cancelled", Via::Cancel),
+            (CancelKind::Supersede, InteractionKind::Approval | InteractionKind::Question) => {
+                (InteractionStatus::Superseded, "superseded", Via::Superseded)
+            }
+            (CancelKind::Supersede, InteractionKind::InDoubt) => return None,
+        };
+        let by = By { actor: Some(self.by.clone()), via };
+        Some((status, DecisionView { decision: word.to_owned(), by, reason: None, at: self.at }))
+    }
+}
+
 /// What is to become of a decision.
 #[derive(Debug)]
 #[allow(clippy::large_enum_variant)] // a short-lived answer
@@ -76,7 +101,12 @@ pub(crate) enum Judgement {
 }
 
 /// Judges a decision on a request of the same tenant. What it says holds only in the transaction that read the request.
-pub(crate) fn judge(request: &Request, decide: &Decide, now: Timestamp) -> Judgement {
+pub(crate) fn judge(
+    request: &Request,
+    cancel: Option<&CancelNote>,
+    decide: &Decide,
+    now: Timestamp,
+) -> Judgement {
     let fits = decide.digest.is_none_or(|digest| digest == request.digest);
     let late = || {
         let record = tried("late_decision", request, decide);
@@ -86,6 +116,11 @@ pub(crate) fn judge(request: &Request, decide: &Decide, now: Timestamp) -> Judge
         let winner = request.closure.as_ref().map(Closure::view);
         Judgement::Refuse(DecideReply::Conflict { status: request.status, winner }, None)
     };
+    if let (true, Some((status, winner))) =
+        (request.is_open(), cancel.and_then(|note| note.ends(request.kind)))
+    {
+        return Judgement::Refuse(DecideReply::Conflict { status, winner: Some(winner) }, None);
+    }
     match (request.status, &request.closure) {
         (InteractionStatus::Pending, _) if request.is_late(now) => late(),
         (InteractionStatus::Pending, _) if !fits => {
@@ -254,12 +289,15 @@ pub(crate) fn cancel(by: &ActorId, kind: CancelKind) -> (EventBody, AuditRecord,
 }
 
 /// Whether a cancel adds something to what was noted before: a cancel outranks a supersede, nothing else does.
-pub(crate) fn outranks(noted: Option<CancelKind>, kind: CancelKind) -> bool {
-    match (noted, kind) {
+pub(crate) fn outranks(noted: Option<&CancelNote>, kind: CancelKind) -> bool {
+    match (noted.map(|note| note.kind), kind) {
         (None, _) | (Some(CancelKind::Supersede), CancelKind::Cancel) => true,
         (Some(CancelKind::Cancel), _) | (Some(CancelKind::Supersede), CancelKind::Supersede) => false,
     }
 }
+
+/// Claims without a step in between after which a run is set aside: something in it ends every process that carries it on.
+pub const CLAIMS_WITHOUT_PROGRESS_MAX: u32 = 5;
 
 /// Writes down that a run is set aside.
 pub(crate) fn quarantine(claims: u32) -> (EventBody, AuditRecord) {

@@ -8,6 +8,10 @@
 
 mod chain;
 mod clock;
+#[cfg(feature = "sqlite")]
+mod codes;
+#[cfg(feature = "sqlite")]
+mod compact;
 mod cursor;
 mod error;
 mod facts;
@@ -15,6 +19,8 @@ mod failpoint;
 mod keys;
 mod memory;
 mod places;
+#[cfg(feature = "sqlite")]
+mod sqlite;
 mod store;
 mod view;
 mod views;
@@ -22,8 +28,11 @@ mod writes;
 
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use error::*;
+pub use facts::CLAIMS_WITHOUT_PROGRESS_MAX;
 pub use failpoint::failpoint;
 pub use keys::KEY_RESERVED_MS;
 pub use memory::MemoryStore;
+#[cfg(feature = "sqlite")]
+pub use sqlite::SqliteStore;
 pub use store::*;
 pub use view::*;

@@ -91,7 +91,7 @@ pub trait Store: Send + Sync + 'static {
         run: RunId,
         after: u64,
         limit: usize,
-    ) -> Result<Option<Vec<(u64, Arc<str>)>>>;
+    ) -> Result<Option<NumberedEvents>>;
 
     /// One interaction.
     async fn interaction(&self, cx: &Context, request: RequestId) -> Result<Option<Interaction>>;
@@ -131,6 +131,9 @@ pub trait Store: Send + Sync + 'static {
     /// Gives every run of this instance back and closes the store. Nothing can be written after it.
     async fn close(&self) -> Result<()>;
 }
+
+/// Stored events: number and JSON.
+pub type NumberedEvents = Vec<(u64, Arc<str>)>;
 
 /// What a step writes.
 #[derive(Debug, Clone, Default)]

@@ -1,8 +1,9 @@
 //! What must hold of a step before anything of it is written.
 
 use holdpoint_core::run::{LedgerLine, Run, Standing};
-use holdpoint_protocol::{EventBody, RunStatus};
+use holdpoint_protocol::{EventBody, RequestId, RunId, RunStatus};
 
+use crate::facts::Request;
 use crate::{Context, Error, Next, Result, Writes};
 
 /// Checks what can be checked without looking at what is stored. A step that fails here was put together wrongly;
@@ -13,7 +14,15 @@ pub(crate) fn check(run: &Run, writes: &Writes, first_seq: u64) -> Result<()> {
             return Err(Error::Inconsistent(format!("event {seq} of run {} is out of place", run.id())));
         }
     }
-    for opened in &writes.opened {
+    for (place, closed) in writes.closed.iter().enumerate() {
+        if writes.closed[..place].iter().any(|before| before.request == closed.request) {
+            return Err(Error::Inconsistent(format!("request {} is closed twice", closed.request)));
+        }
+    }
+    for (place, opened) in writes.opened.iter().enumerate() {
+        if writes.opened[..place].iter().any(|before| before.request == opened.request) {
+            return Err(Error::Inconsistent(format!("request {} is opened twice", opened.request)));
+        }
         let announced = writes.events.get(opened.event).is_some_and(|event| match &event.body {
             EventBody::ApprovalRequest(said) => said.request_id == opened.request,
             EventBody::QuestionRequest(said) => said.request_id == opened.request,
@@ -73,10 +82,18 @@ pub(crate) fn check_start(cx: &Context, run: &Run) -> Result<()> {
 }
 
 /// A run ends with its last request closed: nothing of it can be decided afterwards.
-pub(crate) fn check_end(run: &Run, writes: &Writes, next: Next, open_before: u32) -> Result<()> {
-    let open = u64::from(open_before) + writes.opened.len() as u64;
-    if next == Next::End && open != writes.closed.len() as u64 {
-        return Err(Error::Inconsistent(format!("run {} would end with a request open", run.id())));
+pub(crate) fn check_end(run: RunId, next: Next, open: usize, closed: usize) -> Result<()> {
+    if next == Next::End && open != closed {
+        return Err(Error::Inconsistent(format!("run {run} would end with a request open")));
     }
     Ok(())
+}
+
+/// A run closes requests of its own that are open. Facts were applied before: none of them closed one of these.
+pub(crate) fn check_closed(run: RunId, closed: RequestId, request: Option<&Request>) -> Result<()> {
+    if request.is_some_and(|request| request.run() == run && request.is_open()) {
+        Ok(())
+    } else {
+        Err(Error::Inconsistent(format!("request {closed} of run {run} is not open")))
+    }
 }

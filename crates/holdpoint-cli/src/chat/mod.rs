@@ -169,6 +169,7 @@ impl Talk {
     async fn put(&mut self, events: &mut Events) -> Result<()> {
         let Some(asked) = self.next_open().cloned() else { return Ok(()) };
         self.view.end_line();
+        term::say("");
         term::say(&asked.shown(Style::of(&std::io::stderr()), term::width_of(&std::io::stderr())));
         self.keyboard.forget();
         loop {

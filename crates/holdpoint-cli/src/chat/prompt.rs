@@ -98,7 +98,7 @@ async fn edited(keyboard: &mut Keyboard, asked: &Asked) -> Result<Option<String>
             term::say(
                 "Neither VISUAL nor EDITOR names an editor, so type the whole new object in one line. Now it is:",
             );
-            term::say(&line(&asked.arguments));
+            term::say(&edit::to_type(&asked.arguments));
             term::ask("new arguments (Enter to leave it) > ");
             match keyboard.line().await.map(|text| text.trim().to_owned()) {
                 Some(text) if !text.is_empty() => Ok(text),

@@ -61,31 +61,38 @@ impl View {
         let room =
             self.width.map_or(usize::MAX, |width| width.saturating_sub(SAYS.chars().count() + 1).max(20));
         let mut out = String::new();
-        for c in text.chars() {
-            if c == '\n' {
-                if self.column.is_none() {
-                    out.push_str(SAYS);
-                }
-                out.push('\n');
-                self.column = None;
-                continue;
+        for word in text.split_inclusive([' ', '\n']) {
+            let fits = self.column.is_none_or(|column| column + columns(word.trim_end()) <= room);
+            if !fits {
+                self.break_line(&mut out);
             }
-            let columns = if c.len_utf8() >= 3 { 2 } else { 1 };
-            if self.column.is_some_and(|column| column + columns > room) {
-                out.push('\n');
-                self.column = None;
+            for c in word.chars() {
+                self.put(c, room, &mut out);
             }
-            if self.column.is_none() {
-                out.push_str(SAYS);
-            }
-            if hides(c) && c != '\t' {
-                out.extend(c.escape_unicode());
-            } else {
-                out.push(if c == '\t' { ' ' } else { c });
-            }
-            self.column = Some(self.column.unwrap_or(0) + columns);
         }
         term::out_piece(&out);
+    }
+
+    fn put(&mut self, c: char, room: usize, out: &mut String) {
+        if self.column.is_some_and(|column| column >= room) {
+            self.break_line(out);
+        }
+        let column = self.column.unwrap_or_else(|| {
+            out.push_str(SAYS);
+            0
+        });
+        match c {
+            '\n' => return self.break_line(out),
+            '\t' => out.push(' '),
+            c if hides(c) => out.extend(c.escape_unicode()),
+            c => out.push(c),
+        }
+        self.column = Some(column + width(c));
+    }
+
+    fn break_line(&mut self, out: &mut String) {
+        out.push('\n');
+        self.column = None;
     }
 
     /// Shows an event.
@@ -199,6 +206,21 @@ fn finish_word(status: FinishStatus) -> &'static str {
         FinishStatus::Cancelled => "cancelled",
         FinishStatus::Superseded => "superseded by a newer message",
     }
+}
+
+/// At most how many columns it takes: a character of three bytes and more may be a wide one, or escaped.
+fn width(c: char) -> usize {
+    if hides(c) {
+        c.escape_unicode().count()
+    } else if c.len_utf8() >= 3 {
+        2
+    } else {
+        1
+    }
+}
+
+fn columns(word: &str) -> usize {
+    word.chars().map(width).sum()
 }
 
 /// A text in passing: its beginning, and how much more there is.

@@ -19,8 +19,8 @@ use state::State;
 use crate::clock::Clock;
 use crate::{
     AuditRow, CancelReply, ChainCheck, Committed, Context, Decide, DecideReply, Error, IdempotencyKey,
-    InteractionFilter, KeyUse, Loaded, Noted, PageRequest, Result, RunFilter, StartRun, Started, Stats, Step,
-    Store, StoredAnswer, Taken,
+    InteractionFilter, KeyUse, Loaded, Noted, NumberedEvents, PageRequest, Result, RunFilter, StartRun,
+    Started, Stats, Step, Store, StoredAnswer, Taken,
 };
 
 /// A store in memory.
@@ -143,7 +143,7 @@ impl Store for MemoryStore {
     }
 
     async fn next_deadline(&self) -> Result<Option<Timestamp>> {
-        Ok(self.open()?.deadlines.first().map(|(deadline, _)| *deadline))
+        Ok(self.open()?.deadlines.keys().next().map(|(deadline, _, _)| *deadline))
     }
 
     async fn history(
@@ -161,7 +161,7 @@ impl Store for MemoryStore {
         run: RunId,
         after: u64,
         limit: usize,
-    ) -> Result<Option<Vec<(u64, Arc<str>)>>> {
+    ) -> Result<Option<NumberedEvents>> {
         Ok(self.open()?.events(cx, run, after, limit))
     }
 

@@ -14,8 +14,8 @@ use crate::clock::from_ms;
 use crate::facts::Request;
 use crate::places::{AgePlace, RunPlace};
 use crate::{
-    AuditRow, ChainCheck, Context, InteractionFilter, Loaded, PageRequest, Result, RunFilter, Stats, Taken,
-    views,
+    AuditRow, ChainCheck, Context, InteractionFilter, Loaded, NumberedEvents, PageRequest, Result, RunFilter,
+    Stats, Taken, views,
 };
 
 impl State {
@@ -79,7 +79,7 @@ impl State {
         run: RunId,
         after: u64,
         limit: usize,
-    ) -> Option<Vec<(u64, Arc<str>)>> {
+    ) -> Option<NumberedEvents> {
         let row = self.row(cx, run)?;
         let from = usize::try_from(after).unwrap_or(usize::MAX);
         let numbered = (after.saturating_add(1)..).zip(row.events.iter().skip(from).take(limit));

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
-use holdpoint_core::decision::{CancelKind, Fact};
+use holdpoint_core::decision::Fact;
 use holdpoint_core::digest::DefinitionDigest;
 use holdpoint_core::message::Message;
 use holdpoint_core::run::{AuditRecord, LedgerLine, Run};
@@ -13,7 +13,7 @@ use holdpoint_protocol::{
     TenantId, Timestamp,
 };
 
-use crate::facts::{self, Request};
+use crate::facts::{self, CancelNote, Request};
 use crate::{Context, Error, Next, Result, StoredAnswer, Writes};
 
 /// One run. Typed values as they came; JSON is made when somebody reads it.
@@ -37,7 +37,7 @@ pub(super) struct RunRow {
     pub(super) started: HashSet<(u32, u32, u32)>,
     pub(super) audit: Vec<(Timestamp, AuditRecord)>,
     pub(super) tools: Arc<[ToolDefinition]>,
-    pub(super) cancel: Option<CancelKind>,
+    pub(super) cancel: Option<CancelNote>,
     pub(super) created_at: Timestamp,
     /// The key that made it, to be forgotten with it.
     pub(super) key: Option<KeyId>,
@@ -105,7 +105,7 @@ pub(super) struct State {
     /// All requests, oldest first.
     pub(super) by_age: BTreeMap<(Timestamp, RunId, u64), RequestId>,
     /// The deadlines of the open ones.
-    pub(super) deadlines: BTreeSet<(Timestamp, RequestId)>,
+    pub(super) deadlines: BTreeMap<(Timestamp, RunId, u64), RequestId>,
     pub(super) ready: BTreeSet<(Timestamp, RunId)>,
     pub(super) conversations: HashMap<(TenantId, ConversationId), Conversation>,
     pub(super) pending: HashMap<TenantId, u64>,
@@ -123,17 +123,17 @@ impl State {
     }
 
     /// What the writes of a step say that what is stored contradicts. Looked for before anything is written.
-    pub(super) fn check(&self, row: Option<&RunRow>, writes: &Writes) -> Result<()> {
+    pub(super) fn check(&self, run: RunId, row: Option<&RunRow>, writes: &Writes, next: Next) -> Result<()> {
         for opened in &writes.opened {
             if self.requests.contains_key(&opened.request) {
                 return Err(Error::Inconsistent(format!("request {} was opened before", opened.request)));
             }
         }
         for closed in &writes.closed {
-            if !self.requests.get(&closed.request).is_some_and(Request::is_open) {
-                return Err(Error::Inconsistent(format!("request {} is not open", closed.request)));
-            }
+            crate::writes::check_closed(run, closed.request, self.requests.get(&closed.request))?;
         }
+        let open = row.map_or(0, |row| row.open as usize) + writes.opened.len();
+        crate::writes::check_end(run, next, open, writes.closed.len())?;
         for line in &writes.executions {
             let LedgerLine::Started { call, attempt, digest, request, .. } = line else { continue };
             if row.is_some_and(|row| row.started.contains(&(call.round, call.index, *attempt))) {
@@ -163,13 +163,13 @@ impl State {
             if let Some(request) = self.requests.get_mut(&closed.request) {
                 request.status = status;
                 request.closure = Some(closure);
-                forget_open(&mut self.deadlines, &mut self.pending, row, closed.request, request.deadline);
+                forget_open(&mut self.deadlines, &mut self.pending, row, request);
             }
         }
         for opened in writes.opened {
             let seq = first_seq + opened.event as u64;
             if let Some(deadline) = opened.deadline {
-                self.deadlines.insert((deadline, opened.request));
+                self.deadlines.insert((deadline, row.run.id(), seq), opened.request);
             }
             row.requests.push(opened.request);
             row.open += 1;
@@ -271,14 +271,13 @@ impl State {
 
 /// A request is open no longer.
 pub(super) fn forget_open(
-    deadlines: &mut BTreeSet<(Timestamp, RequestId)>,
+    deadlines: &mut BTreeMap<(Timestamp, RunId, u64), RequestId>,
     pending: &mut HashMap<TenantId, u64>,
     row: &mut RunRow,
-    request: RequestId,
-    deadline: Option<Timestamp>,
+    request: &Request,
 ) {
-    if let Some(deadline) = deadline {
-        deadlines.remove(&(deadline, request));
+    if let Some(deadline) = request.deadline {
+        deadlines.remove(&(deadline, request.run(), request.seq));
     }
     row.open = row.open.saturating_sub(1);
     if let Some(pending) = pending.get_mut(row.run.tenant()) {

@@ -7,7 +7,7 @@ use holdpoint_core::run::AuditRecord;
 use holdpoint_protocol::{RequestId, RunId, RunStatus, Timestamp};
 
 use super::state::{Conversation, KeyRow, RunRow, StandsFor, State, forget_open};
-use crate::facts::{self, Closing, Judgement};
+use crate::facts::{self, CancelNote, Closing, Judgement};
 use crate::keys::{self, KEY_RESERVED_MS};
 use crate::{
     CancelReply, Committed, Context, Decide, DecideReply, IdempotencyKey, KeyUse, Loaded, Next, Noted, Owner,
@@ -51,7 +51,7 @@ impl State {
         if self.runs.contains_key(&run.id()) {
             return Err(crate::Error::Inconsistent(format!("run {} was started before", run.id())));
         }
-        self.check(None, &writes)?;
+        self.check(run.id(), None, &writes, next)?;
 
         let id = run.id();
         let known = self.conversations.entry(conversation).or_insert_with(|| Conversation {
@@ -106,8 +106,7 @@ impl State {
             return Ok(Committed::Moved);
         }
         crate::writes::check(&run, &writes, expected_seq)?;
-        crate::writes::check_end(&run, &writes, next, row.open)?;
-        self.check(Some(row), &writes)?;
+        self.check(id, Some(row), &writes, next)?;
         // Taken out and put back, so that the rest of the state can be written beside it.
         let Some(mut row) = self.runs.remove(&id) else { return Ok(Committed::Fenced) };
         self.write(&mut row, run, writes, next, now);
@@ -158,7 +157,7 @@ impl State {
         let Some(row) = self.runs.get_mut(&request.run()).filter(|row| *row.run.tenant() == cx.tenant) else {
             return DecideReply::NotFound;
         };
-        match facts::judge(request, decide, now) {
+        match facts::judge(request, row.cancel.as_ref(), decide, now) {
             Judgement::Take(decision) => {
                 let stored = (*decision).clone();
                 match self.close_by_fact(decide.request, Closing::Decided(decision), now) {
@@ -191,7 +190,7 @@ impl State {
         let due: Vec<RequestId> = self
             .deadlines
             .iter()
-            .take_while(|(deadline, _)| *deadline <= now)
+            .take_while(|((deadline, _, _), _)| *deadline <= now)
             .take(limit)
             .map(|(_, request)| *request)
             .collect();
@@ -205,7 +204,7 @@ impl State {
         let written = facts::close(request, closing, now);
         request.status = written.status;
         request.closure = Some(written.closure);
-        forget_open(&mut self.deadlines, &mut self.pending, row, id, request.deadline);
+        forget_open(&mut self.deadlines, &mut self.pending, row, request);
         let event = row.append(written.event);
         row.audit.push((now, written.audit));
         row.facts.push(written.fact);
@@ -227,11 +226,11 @@ impl State {
         if row.has_ended() {
             return CancelReply::Ended;
         }
-        if !facts::outranks(row.cancel, kind) {
+        if !facts::outranks(row.cancel.as_ref(), kind) {
             return CancelReply::Repeated;
         }
         let (event, audit, fact) = facts::cancel(&cx.actor, kind);
-        row.cancel = Some(kind);
+        row.cancel = Some(CancelNote { kind, by: cx.actor.clone(), at: now });
         let event = row.append(event);
         row.audit.push((now, audit));
         row.facts.push(fact);

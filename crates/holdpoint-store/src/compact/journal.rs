@@ -1,0 +1,263 @@
+//! A journal entry: what one transaction added to a run. Events, messages, audit records and facts, one after the other.
+//!
+//! One entry is one row. A step that says nothing to watchers is added to the end of the newest entry, so an entry is
+//! made of parts that can be joined.
+
+use std::sync::Arc;
+
+use holdpoint_core::decision::CancelKind;
+use holdpoint_core::message::Message;
+use holdpoint_protocol::{ActorId, Event, RequestId, RunId};
+
+use super::block::{press, read_number, unpress, write_number};
+use super::{corrupt, pack};
+use crate::Result;
+use crate::chain::{Hash, Head, Kept};
+
+/// Parts that were pressed together: events and messages.
+const PRESSED: u8 = 1;
+const AUDIT: u8 = 2;
+const DECIDED: u8 = 3;
+const EXPIRED: u8 = 4;
+const GATE_ERROR: u8 = 5;
+const CANCELLED: u8 = 6;
+
+const EVENT: u8 = 1;
+const MESSAGE: u8 = 2;
+
+/// What happened to a run, by reference: what closed a request is kept with the request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum FactRef {
+    Decided(RequestId),
+    Expired(RequestId),
+    GateError(RequestId),
+    Cancelled(ActorId, CancelKind),
+}
+
+/// Writes an entry.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct EntryBuilder {
+    bytes: Vec<u8>,
+}
+
+impl EntryBuilder {
+    /// Adds events and messages. This is most of the work, and needs nothing of what is stored.
+    pub(crate) fn content(
+        run: RunId,
+        events: &[Arc<Event>],
+        messages: &[(u32, u32, Arc<Message>)],
+    ) -> Result<Self> {
+        let mut builder = Self::default();
+        if events.is_empty() && messages.is_empty() {
+            return Ok(builder);
+        }
+        let mut parts = Vec::with_capacity(1024);
+        let mut packed = Vec::with_capacity(1024);
+        for event in events {
+            packed.clear();
+            pack::pack(run, &event.to_json(), &mut packed);
+            parts.push(EVENT);
+            write_bytes(&packed, &mut parts);
+        }
+        for (round, slot, message) in messages {
+            let json = serde_json::to_string(&**message).map_err(|error| corrupt(&error.to_string()))?;
+            packed.clear();
+            pack::pack(run, &json, &mut packed);
+            parts.push(MESSAGE);
+            write_number(u64::from(*round), &mut parts);
+            write_number(u64::from(*slot), &mut parts);
+            write_bytes(&packed, &mut parts);
+        }
+        builder.bytes.push(PRESSED);
+        write_bytes(&press(&parts), &mut builder.bytes);
+        Ok(builder)
+    }
+
+    /// Adds a record to the chain and to the entry.
+    pub(crate) fn audit(&mut self, run: RunId, head: &mut Head, at_ms: i64, text: &str) {
+        let hash = head.append(at_ms, text);
+        let mut packed = Vec::with_capacity(text.len());
+        pack::pack(run, text, &mut packed);
+        self.bytes.push(AUDIT);
+        // No time before 1970: the clock that decides is a clock of servers.
+        write_number(at_ms.max(0) as u64, &mut self.bytes);
+        self.bytes.extend_from_slice(&hash);
+        write_bytes(&packed, &mut self.bytes);
+    }
+
+    /// Adds a fact.
+    pub(crate) fn fact(&mut self, fact: &FactRef) {
+        match fact {
+            FactRef::Decided(id) => self.about(DECIDED, *id),
+            FactRef::Expired(id) => self.about(EXPIRED, *id),
+            FactRef::GateError(id) => self.about(GATE_ERROR, *id),
+            FactRef::Cancelled(by, kind) => {
+                self.bytes.push(CANCELLED);
+                self.bytes.push(match kind {
+                    CancelKind::Cancel => 0,
+                    CancelKind::Supersede => 1,
+                });
+                write_bytes(by.as_str().as_bytes(), &mut self.bytes);
+            }
+        }
+    }
+
+    fn about(&mut self, tag: u8, request: RequestId) {
+        self.bytes.push(tag);
+        self.bytes.extend_from_slice(request.0.as_bytes());
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+
+    pub(crate) fn finish(self) -> Vec<u8> {
+        self.bytes
+    }
+}
+
+/// An entry, read.
+#[derive(Debug, Default)]
+pub(crate) struct Entry {
+    /// The JSON of its events, in order.
+    pub(crate) events: Vec<String>,
+    pub(crate) messages: Vec<(u32, u32, Arc<Message>)>,
+    pub(crate) audit: Vec<Kept>,
+    pub(crate) facts: Vec<FactRef>,
+}
+
+/// Reads an entry.
+pub(crate) fn read_entry(run: RunId, bytes: &[u8]) -> Result<Entry> {
+    let mut entry = Entry::default();
+    let mut rest = bytes;
+    while let Some((&tag, after)) = rest.split_first() {
+        rest = after;
+        match tag {
+            PRESSED => {
+                let parts = unpress(read_bytes(&mut rest)?)?;
+                read_content(run, &parts, &mut entry)?;
+            }
+            AUDIT => {
+                let at_ms = i64::try_from(read_number(&mut rest)?).map_err(|_| corrupt("a time"))?;
+                let hash: Hash = read_chunk(&mut rest)?;
+                let text = pack::unpack(run, read_bytes(&mut rest)?)?;
+                entry.audit.push(Kept { at_ms, text, hash });
+            }
+            DECIDED => entry.facts.push(FactRef::Decided(read_request(&mut rest)?)),
+            EXPIRED => entry.facts.push(FactRef::Expired(read_request(&mut rest)?)),
+            GATE_ERROR => entry.facts.push(FactRef::GateError(read_request(&mut rest)?)),
+            CANCELLED => {
+                let kind = match read_chunk::<1>(&mut rest)? {
+                    [0] => CancelKind::Cancel,
+                    [1] => CancelKind::Supersede,
+                    [_] => return Err(corrupt("an unknown cancel")),
+                };
+                let by =
+                    std::str::from_utf8(read_bytes(&mut rest)?).ok().and_then(|by| ActorId::new(by).ok());
+                entry.facts.push(FactRef::Cancelled(by.ok_or_else(|| corrupt("a name"))?, kind));
+            }
+            _ => return Err(corrupt("an unknown part")),
+        }
+    }
+    Ok(entry)
+}
+
+fn read_content(run: RunId, parts: &[u8], entry: &mut Entry) -> Result<()> {
+    let mut rest = parts;
+    while let Some((&tag, after)) = rest.split_first() {
+        rest = after;
+        match tag {
+            EVENT => entry.events.push(pack::unpack(run, read_bytes(&mut rest)?)?),
+            MESSAGE => {
+                let round = read_small(&mut rest)?;
+                let slot = read_small(&mut rest)?;
+                let json = pack::unpack(run, read_bytes(&mut rest)?)?;
+                let message = serde_json::from_str(&json).map_err(|error| corrupt(&error.to_string()))?;
+                entry.messages.push((round, slot, Arc::new(message)));
+            }
+            _ => return Err(corrupt("an unknown part")),
+        }
+    }
+    Ok(())
+}
+
+fn write_bytes(bytes: &[u8], out: &mut Vec<u8>) {
+    write_number(bytes.len() as u64, out);
+    out.extend_from_slice(bytes);
+}
+
+fn read_bytes<'a>(rest: &mut &'a [u8]) -> Result<&'a [u8]> {
+    let len = usize::try_from(read_number(rest)?).unwrap_or(usize::MAX);
+    let (bytes, after) = rest.split_at_checked(len).ok_or_else(|| corrupt("cut short"))?;
+    *rest = after;
+    Ok(bytes)
+}
+
+fn read_chunk<const N: usize>(rest: &mut &[u8]) -> Result<[u8; N]> {
+    let (chunk, after) = rest.split_first_chunk::<N>().ok_or_else(|| corrupt("cut short"))?;
+    *rest = after;
+    Ok(*chunk)
+}
+
+fn read_request(rest: &mut &[u8]) -> Result<RequestId> {
+    Ok(RequestId(uuid::Uuid::from_bytes(read_chunk(rest)?)))
+}
+
+fn read_small(rest: &mut &[u8]) -> Result<u32> {
+    u32::try_from(read_number(rest)?).map_err(|_| corrupt("a number too large"))
+}
+
+#[cfg(test)]
+mod tests {
+    use holdpoint_protocol::{EventBody, Round};
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn run() -> RunId {
+        "01900000-0000-7000-8000-000000000001".parse().unwrap()
+    }
+
+    #[test]
+    fn entries_that_are_joined_read_as_one() {
+        let event = |round| {
+            Arc::new(Event {
+                seq: Some(1),
+                run_id: run(),
+                child: None,
+                body: EventBody::RoundCommitted(Round { round }),
+            })
+        };
+        let message = (3, 1, Arc::new(Message::Note("look: \"no\"".into())));
+        let mut first = EntryBuilder::content(run(), &[event(1), event(2)], &[message]).unwrap();
+        let mut head = Head::EMPTY;
+        first.audit(run(), &mut head, 1_700_000_000_000, "{\"kind\":\"run_started\",\"what\":\"x\"}");
+        let mut second = EntryBuilder::default();
+        let request = RequestId(uuid::Uuid::from_u128(7));
+        let facts = [
+            FactRef::Decided(request),
+            FactRef::Expired(request),
+            FactRef::GateError(request),
+            FactRef::Cancelled(ActorId::new("operator").unwrap(), CancelKind::Supersede),
+        ];
+        for fact in &facts {
+            second.fact(fact);
+        }
+        let joined = [first.finish(), second.finish()].concat();
+
+        let entry = read_entry(run(), &joined).unwrap();
+        assert_eq!(entry.events, [event(1).to_json(), event(2).to_json()]);
+        assert!(
+            matches!(&entry.messages[..], [(3, 1, note)] if matches!(&**note, Message::Note(text) if text == "look: \"no\""))
+        );
+        assert_eq!(entry.facts, facts);
+        assert_eq!(crate::chain::verify(entry.audit, &head), crate::ChainCheck::Whole { records: 1 });
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_read_or_refused(bytes in any::<Vec<u8>>()) {
+            let _ = read_entry(run(), &bytes);
+        }
+    }
+}

@@ -1,0 +1,36 @@
+//! The compact form in which the durable stores keep JSON.
+//!
+//! A million runs may wait, so a waiting run must be small. What it keeps is mostly ids and digests written as text,
+//! the same few keys, and the same arguments in a message, in an event and in a request. [`pack`] writes ids and
+//! digests as bytes; [`block`] then removes repetition. Both give back exactly the text that went in.
+
+mod block;
+mod journal;
+mod pack;
+
+pub(crate) use block::{press, unpress};
+pub(crate) use journal::{Entry, EntryBuilder, FactRef, read_entry};
+
+use holdpoint_protocol::RunId;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::{Error, Result};
+
+/// Writes a value of a run compactly.
+pub(crate) fn write<T: Serialize>(run: RunId, value: &T) -> Result<Vec<u8>> {
+    let text = serde_json::to_string(value).map_err(|error| Error::Corrupt(error.to_string()))?;
+    let mut packed = Vec::with_capacity(text.len());
+    pack::pack(run, &text, &mut packed);
+    Ok(press(&packed))
+}
+
+/// Reads a value of a run back.
+pub(crate) fn read<T: DeserializeOwned>(run: RunId, bytes: &[u8]) -> Result<T> {
+    let text = pack::unpack(run, &unpress(bytes)?)?;
+    serde_json::from_str(&text).map_err(|error| Error::Corrupt(format!("run {run}: {error}")))
+}
+
+fn corrupt(what: &str) -> Error {
+    Error::Corrupt(format!("a compact value: {what}"))
+}

@@ -1,0 +1,114 @@
+//! Facts: what happens to a run from outside. One compare-and-set on what it is about, with its event and its record.
+
+use holdpoint_core::decision::{CancelKind, Fact};
+use holdpoint_protocol::{RequestId, RunId, Timestamp};
+use rusqlite::params;
+
+use super::rows::{self, select_request};
+use super::txn::{Done, Txn};
+use crate::chain::ms;
+use crate::codes;
+use crate::compact::FactRef;
+use crate::facts::{self, Closing, Judgement, Request};
+use crate::{CancelReply, Context, Decide, DecideReply, Error, Noted};
+
+impl Txn<'_> {
+    pub(super) fn decide(&mut self, cx: &Context, decide: &Decide) -> Done<DecideReply> {
+        let Some(tenant) = self.tenant(&cx.tenant)? else { return Ok(DecideReply::NotFound) };
+        let Some(request) = self.request(tenant, decide.request)? else { return Ok(DecideReply::NotFound) };
+        let cancel = self.head(tenant, request.run())?.and_then(|head| head.cancel);
+        let now = self.now();
+        match facts::judge(&request, cancel.as_ref(), decide, now) {
+            Judgement::Take(decision) => {
+                let stored = (*decision).clone();
+                let noted = self.close_by_fact(tenant, &request, Closing::Decided(decision), now)?;
+                Ok(DecideReply::Taken { decision: stored, noted })
+            }
+            Judgement::Refuse(reply, record) => {
+                if let Some(record) = record
+                    && let Some(mut head) = self.head(tenant, request.run())?
+                {
+                    self.append_record(&mut head, &record, now)?;
+                }
+                Ok(reply)
+            }
+        }
+    }
+
+    pub(super) fn fail_gate(&mut self, cx: &Context, requests: &[RequestId]) -> Done<Vec<Noted>> {
+        let mut noted = Vec::new();
+        let Some(tenant) = self.tenant(&cx.tenant)? else { return Ok(noted) };
+        let now = self.now();
+        for id in requests {
+            if let Some(request) = self.request(tenant, *id)?.filter(Request::is_open) {
+                noted.push(self.close_by_fact(tenant, &request, Closing::GateError, now)?);
+            }
+        }
+        Ok(noted)
+    }
+
+    pub(super) fn expire_due(&mut self, limit: usize) -> Done<Vec<Noted>> {
+        let now = self.now();
+        let sql = select_request!(
+            "status = 0 AND deadline IS NOT NULL AND deadline <= ?1 ORDER BY deadline, tenant, run, seq LIMIT ?2"
+        );
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        let due =
+            self.many(sql, params![ms(now), limit], |row| Ok((row.get::<_, i64>(0)?, rows::request(row))))?;
+        let mut noted = Vec::with_capacity(due.len());
+        for (tenant, request) in due {
+            noted.push(self.close_by_fact(tenant, &request?, Closing::Expired, now)?);
+        }
+        Ok(noted)
+    }
+
+    /// Closes an open request of this transaction.
+    fn close_by_fact(
+        &mut self,
+        tenant: i64,
+        request: &Request,
+        closing: Closing,
+        now: Timestamp,
+    ) -> Done<Noted> {
+        let run = request.run();
+        let mut head = self
+            .head(tenant, run)?
+            .ok_or_else(|| Error::Corrupt(format!("request {} has no run", request.id)))?;
+        let written = facts::close(request, closing, now);
+        let fact = reference(&written.fact);
+        self.close_request(run, request.id, codes::request_status::code(written.status), &written.closure)?;
+        self.pending_changed(tenant, 0, 1);
+        head.open = head.open.saturating_sub(1);
+        let event = self.append_fact(&mut head, written.event, &written.audit, Some(&fact), now)?;
+        let owner = self.noted(&mut head)?;
+        Ok(Noted { cx: self.cx(&head)?, run, event, owner })
+    }
+
+    pub(super) fn cancel(&mut self, cx: &Context, run: RunId, kind: CancelKind) -> Done<CancelReply> {
+        let Some(tenant) = self.tenant(&cx.tenant)? else { return Ok(CancelReply::NotFound) };
+        let Some(mut head) = self.head(tenant, run)? else { return Ok(CancelReply::NotFound) };
+        if head.has_ended() {
+            return Ok(CancelReply::Ended);
+        }
+        if !facts::outranks(head.cancel.as_ref(), kind) {
+            return Ok(CancelReply::Repeated);
+        }
+        let now = self.now();
+        let (event, record, fact) = facts::cancel(&cx.actor, kind);
+        let sql = "UPDATE run SET cancel = ?3, cancel_by = ?4, cancel_at = ?5 WHERE tenant = ?1 AND id = ?2";
+        let code = codes::cancel::code(kind);
+        self.execute(sql, params![tenant, run.0.as_bytes(), code, cx.actor.as_str(), ms(now)])?;
+        let event = self.append_fact(&mut head, event, &record, Some(&reference(&fact)), now)?;
+        let owner = self.noted(&mut head)?;
+        Ok(CancelReply::Noted(Noted { cx: self.cx(&head)?, run, event, owner }))
+    }
+}
+
+fn reference(fact: &Fact) -> FactRef {
+    match fact {
+        Fact::Decided { request, .. } => FactRef::Decided(*request),
+        Fact::Expired { request } => FactRef::Expired(*request),
+        Fact::GateError { request } => FactRef::GateError(*request),
+        Fact::Cancelled { by, kind } => FactRef::Cancelled(by.clone(), *kind),
+    }
+}

@@ -119,7 +119,7 @@ pub struct ModelError {
 
 impl ModelError {
     /// A request that cannot be written down.
-    #[cfg(feature = "http")]
+    #[cfg(feature = "wire")]
     pub(crate) fn unwritable(error: serde_json::Error) -> Self {
         let message = format!("the request cannot be written: {error}");
         Self { code: "bad_request", message, retryable: false, retry_after: None }

@@ -1,6 +1,5 @@
 //! The wires against a model server that nobody here wrote: whole exchanges of two rounds, with a declined and an
 //! approved call, streamed and not; a cut stream; a refusal that is repeated.
-#![cfg(feature = "http")]
 #![allow(clippy::unwrap_used)] // The lint sees no test in a helper of a test.
 
 use std::collections::BTreeMap;

@@ -1,6 +1,5 @@
 //! What the wires write: one conversation, begun with one provider and going on with another, as each of them is sent
 //! it. The snapshots are the request bodies.
-#![cfg(feature = "http")]
 #![allow(clippy::unwrap_used)] // The lint sees no test in a helper of a test.
 
 use std::sync::Arc;

@@ -1,5 +1,4 @@
 //! The transport: what is repeated and what is not, how long it waits, what it never tells.
-#![cfg(feature = "http")]
 #![allow(clippy::unwrap_used)] // The lint sees no test in a helper of a test.
 
 mod common;

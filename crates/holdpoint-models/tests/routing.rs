@@ -1,5 +1,4 @@
 //! Models named in configuration: what is accepted, what is refused and how it is said, and that no key is printed.
-#![cfg(all(feature = "http", feature = "yaml"))]
 #![allow(clippy::unwrap_used)] // The lint sees no test in a helper of a test.
 
 use std::path::Path;

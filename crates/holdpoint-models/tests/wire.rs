@@ -1,7 +1,6 @@
 //! What the wires read: every quirk of a server that we know is a file of bytes under `tests/wire`, and its reading a
 //! snapshot. Every file is also cut at each byte, split at each byte and sent with other line endings: the reading is
 //! the same, or nothing stands.
-#![cfg(feature = "http")]
 #![allow(clippy::unwrap_used)] // The lint sees no test in a helper of a test.
 
 use std::fmt::Write as _;

@@ -98,6 +98,8 @@ pub struct Interaction {
     pub status: InteractionStatus,
     /// The request, the same object as the event that announced it.
     pub request: RawJson,
+    /// The number of that event in its run's log.
+    pub seq: u64,
     /// When it was opened.
     pub created_at: Timestamp,
     /// How it was closed.

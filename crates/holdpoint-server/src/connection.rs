@@ -2,12 +2,11 @@
 
 use std::time::Duration;
 
-use axum::Router;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::net::TcpStream;
 use tokio_util::sync::CancellationToken;
-use tower_service::Service;
 
+use crate::front::Front;
 use crate::stall::Stall;
 use crate::{HEAD_MAX_BYTES, ServerConfig};
 
@@ -38,7 +37,7 @@ impl Limits {
 /// Serves a connection until it ends, or until the server stops and what is in progress is answered.
 pub(crate) async fn serve_connection(
     stream: TcpStream,
-    router: Router,
+    front: Front,
     limits: Limits,
     closing: CancellationToken,
 ) {
@@ -52,11 +51,7 @@ pub(crate) async fn serve_connection(
         },
     };
     let io = TokioIo::new(Stall::new(stream, limits.write_stall_timeout));
-    let service = hyper::service::service_fn(move |request: http::Request<hyper::body::Incoming>| {
-        let mut router = router.clone();
-        // A router is always ready.
-        async move { router.call(request.map(axum::body::Body::new)).await }
-    });
+    let service = hyper::service::service_fn(move |request| front.clone().answer(request));
     let ended = if http2 {
         let mut builder = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
         builder

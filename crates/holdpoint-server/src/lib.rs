@@ -2,7 +2,7 @@
 //!
 //! Downstream an event stream, upstream plain POSTs, tied together by request ids. The server decides nothing: it
 //! reads what came exactly, says who it came from, and hands it to the runtime; what the runtime answers becomes HTTP
-//! in one place ([`refusal`](self)). It binds loopback addresses only, and everything but its health needs the
+//! in one place. It binds loopback addresses only, and everything but its health needs the
 //! operator's token.
 //!
 //! ```no_run
@@ -17,11 +17,26 @@
 //! # Ok(()) }
 //! ```
 
+mod answer;
+mod app;
 mod config;
 mod connection;
+mod edge;
+mod endpoint;
 mod error;
+mod front;
+mod handlers;
+mod host;
+mod idempotency;
+mod metrics;
+mod openapi;
+mod query;
+mod refusal;
+mod routes;
 mod serve;
 mod stall;
+mod stream;
+mod strict_json;
 mod token;
 
 pub use config::*;

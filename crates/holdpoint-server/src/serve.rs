@@ -5,14 +5,16 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Router;
 use holdpoint::Runtime;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::app::App;
 use crate::connection::{Limits, serve_connection};
+use crate::front::Front;
+use crate::host::Place;
 use crate::{
     CONNECTIONS_MAX, DRAIN_TIMEOUT, HEARTBEAT_INTERVAL_MAX, OperatorToken, ServerConfig, ServerError,
 };
@@ -27,8 +29,8 @@ pub struct Server;
 pub struct BoundServer {
     listener: TcpListener,
     address: SocketAddr,
-    runtime: Runtime,
-    router: Router,
+    app: Arc<App>,
+    front: Front,
     config: ServerConfig,
     closing: CancellationToken,
 }
@@ -56,9 +58,9 @@ impl Server {
         let address =
             listener.local_addr().map_err(|source| ServerError::Bind { address: config.listen, source })?;
         let closing = CancellationToken::new();
-        let _ = token;
-        let router = Router::new();
-        Ok(BoundServer { listener, address, runtime, router, config, closing })
+        let app = Arc::new(App::new(runtime, &config, token, Place::of(address), closing.clone())?);
+        let front = Front::new(Arc::clone(&app), crate::routes::router(&app));
+        Ok(BoundServer { listener, address, app, front, config, closing })
     }
 }
 
@@ -86,7 +88,12 @@ impl BoundServer {
         if tokio::time::timeout(DRAIN_TIMEOUT, connections.wait()).await.is_err() {
             tracing::warn!(open = connections.len(), "connections were still open when the server stopped");
         }
-        self.runtime.shutdown(self.config.shutdown_grace).await;
+        // Decisions whose clients did not wait for the answer.
+        self.app.work.close();
+        if tokio::time::timeout(DRAIN_TIMEOUT, self.app.work.wait()).await.is_err() {
+            tracing::warn!(open = self.app.work.len(), "requests were still at work when the server stopped");
+        }
+        self.app.runtime.shutdown(self.config.shutdown_grace).await;
         accepted
     }
 
@@ -112,7 +119,7 @@ impl BoundServer {
             match accepted {
                 Ok((stream, _)) => {
                     let connection =
-                        serve_connection(ready(stream), self.router.clone(), limits, self.closing.clone());
+                        serve_connection(ready(stream), self.front.clone(), limits, self.closing.clone());
                     connections.spawn(async move {
                         connection.await;
                         drop(place);

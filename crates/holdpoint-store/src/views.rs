@@ -21,6 +21,7 @@ pub(crate) fn interaction(run: &Run, request: &Request, event_json: &str) -> Res
         kind: request.kind,
         status: request.status,
         request: raw(event_json)?,
+        seq: request.seq,
         created_at: request.opened_at,
         decision: request.closure.as_ref().map(Closure::view),
     })

@@ -12,7 +12,7 @@ use holdpoint_store::{Context, InteractionFilter, PAGE_MAX, PageRequest};
 
 use crate::agent::Agent;
 use crate::decide::Deciding;
-use crate::handler::{Answer, ApprovalBatch, ExtensionsDebug};
+use crate::handler::{Answer, ApprovalBatch, ApprovalHandler, ExtensionsDebug};
 use crate::inner::{Inner, tool_context};
 use crate::{RunInfo, Runtime};
 
@@ -26,7 +26,7 @@ impl Inner {
         requests: Vec<ApprovalRequest>,
     ) {
         let Some(handler) = agent.handler.clone() else { return };
-        let cancel = self.handling.begin(info.run, &self.shutdown);
+        let (batch_id, cancel) = self.handling.begin(info.run, &requests, &self.shutdown);
         let rt = Arc::clone(self);
         self.tasks.spawn(async move {
             let run = info.run;
@@ -37,14 +37,14 @@ impl Inner {
                 run: info,
                 cancel: cancel.clone(),
             };
-            let asked = std::panic::AssertUnwindSafe(handler.decide(batch)).catch_unwind();
+            let asked = std::panic::AssertUnwindSafe(async { handler.decide(batch).await }).catch_unwind();
             let answers = tokio::select! {
                 answers = asked => Some(answers),
-                // Cancelled, or the process stops: the requests are closed by the run, or asked again after a start.
+                // Nothing is left to answer, or the process stops: then it is asked again after a start.
                 () = cancel.cancelled() => None,
             };
             match answers {
-                Some(Ok(Ok(answers))) => rt.take_answers(&cx, handler.name(), &requests, answers).await,
+                Some(Ok(Ok(answers))) => rt.take_answers(&cx, handler.as_ref(), &requests, answers).await,
                 Some(Ok(Err(error))) => {
                     tracing::error!(%run, %error, "the approval handler failed; its requests are closed, nothing of them runs");
                     rt.close_batch(&cx, agent.name(), &requests).await;
@@ -55,7 +55,7 @@ impl Inner {
                 }
                 None => {}
             }
-            rt.handling.end(run);
+            rt.handling.end(run, batch_id);
             rt.still_waiting(&cx, run).await;
         });
     }
@@ -63,12 +63,13 @@ impl Inner {
     async fn take_answers(
         self: &Arc<Self>,
         cx: &Context,
-        handler: &str,
+        handler: &dyn ApprovalHandler,
         requests: &[ApprovalRequest],
         answers: HashMap<CallId, Answer>,
     ) {
-        let Ok(actor) = ActorId::new(&format!("handler:{handler}")) else {
-            tracing::error!(handler, "not a name a handler can decide under; its answers are not taken");
+        let name = handler.name();
+        let Ok(actor) = ActorId::new(&format!("handler:{name}")) else {
+            tracing::error!(name, "not a name a handler can decide under; its answers are not taken");
             return;
         };
         let cx = Context { tenant: cx.tenant.clone(), actor: actor.clone() };
@@ -78,6 +79,10 @@ impl Inner {
             let deciding = deciding(request, answer, by);
             if let Err(error) = self.decide(&cx, deciding).await {
                 tracing::info!(request = %request.request_id, %error, "the handler's answer was not taken");
+                let told = std::panic::AssertUnwindSafe(|| handler.not_taken(request, &error));
+                if std::panic::catch_unwind(told).is_err() {
+                    tracing::warn!(%name, "the approval handler panicked when it was told so");
+                }
             }
         }
     }
@@ -139,6 +144,7 @@ impl Runtime {
             kind: Some(InteractionKind::Approval),
             ..InteractionFilter::default()
         };
+        let asked = rt.handling.look_back();
         let mut page = PageRequest { cursor: None, limit: PAGE_MAX };
         let mut batches: Vec<(RunId, Arc<Agent>, Vec<ApprovalRequest>)> = Vec::new();
         while let Ok(found) = rt.store.interactions(cx, &filter, &page).await {
@@ -150,6 +156,9 @@ impl Runtime {
                 let Ok(request) = serde_json::from_str::<ApprovalRequest>(interaction.request.get()) else {
                     continue;
                 };
+                if asked.contains(&request.request_id) {
+                    continue;
+                }
                 match batches.iter_mut().find(|(run, ..)| *run == interaction.run_id) {
                     Some((_, _, requests)) => requests.push(request),
                     None => batches.push((interaction.run_id, Arc::clone(agent), vec![request])),

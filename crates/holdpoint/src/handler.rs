@@ -7,7 +7,7 @@ use holdpoint_protocol::{ApprovalRequest, CallId, Then, Timestamp};
 use holdpoint_tools::Extensions;
 use tokio_util::sync::CancellationToken;
 
-use crate::RunInfo;
+use crate::{DecideError, RunInfo};
 
 /// Decides the requests of a batch. It is called once per batch after the requests are stored, and again, with the
 /// same request ids, when a process takes the run over.
@@ -19,6 +19,11 @@ pub trait ApprovalHandler: Send + Sync + 'static {
     /// Answers per call id. A call that is left out stays pending, and can be decided later by any other way. An
     /// error or a panic closes the open requests of the batch as `gate_error`: they are not executed.
     async fn decide(&self, batch: ApprovalBatch) -> Result<HashMap<CallId, Answer>, HandlerError>;
+
+    /// Told that an answer did not count: another decision was stored first, or it was refused as a decision.
+    fn not_taken(&self, request: &ApprovalRequest, why: &DecideError) {
+        let _ = (request, why);
+    }
 }
 
 /// What a handler is asked.
@@ -32,7 +37,8 @@ pub struct ApprovalBatch {
     pub context: ExtensionsDebug,
     /// The earliest deadline of the batch.
     pub deadline: Option<Timestamp>,
-    /// Fires when the run is cancelled or the process stops.
+    /// Fires when nothing is left to answer - all of it was decided elsewhere, expired, or the run ended - and when the
+    /// process stops. The call of the handler is dropped then.
     pub cancel: CancellationToken,
 }
 

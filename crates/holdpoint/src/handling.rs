@@ -1,46 +1,92 @@
-//! Which runs have an approval handler at work.
+//! Which runs have an approval handler at work, and on what.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use holdpoint_protocol::RunId;
+use holdpoint_protocol::{ApprovalRequest, RequestId, RunId};
 use tokio_util::sync::CancellationToken;
 
 #[derive(Default)]
 pub(crate) struct Handling {
-    active: Mutex<HashMap<RunId, (usize, CancellationToken)>>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    active: HashMap<RunId, Vec<Batch>>,
+    batches: u64,
+    /// What was asked since the start of this process, until the look at what an earlier one left open.
+    asked: Option<HashSet<RequestId>>,
+    looked: bool,
+}
+
+/// A batch that a handler has in hand.
+struct Batch {
+    id: u64,
+    open: HashSet<RequestId>,
+    cancel: CancellationToken,
 }
 
 impl Handling {
-    /// A handler begins with a batch of this run; the token fires when the run is cancelled.
-    pub(crate) fn begin(&self, run: RunId, parent: &CancellationToken) -> CancellationToken {
-        let mut active = self.lock();
-        let entry = active.entry(run).or_insert_with(|| (0, parent.child_token()));
-        entry.0 += 1;
-        entry.1.clone()
+    /// A handler begins with a batch. The token fires when the run is cancelled or ends, when everything in the batch is
+    /// closed, and when the process stops.
+    pub(crate) fn begin(
+        &self,
+        run: RunId,
+        requests: &[ApprovalRequest],
+        parent: &CancellationToken,
+    ) -> (u64, CancellationToken) {
+        let mut state = self.lock();
+        state.batches += 1;
+        let id = state.batches;
+        let open: HashSet<_> = requests.iter().map(|request| request.request_id).collect();
+        if !state.looked {
+            state.asked.get_or_insert_default().extend(&open);
+        }
+        let cancel = parent.child_token();
+        state.active.entry(run).or_default().push(Batch { id, open, cancel: cancel.clone() });
+        (id, cancel)
     }
 
-    pub(crate) fn end(&self, run: RunId) {
-        let mut active = self.lock();
-        if let Some((count, _)) = active.get_mut(&run) {
-            *count -= 1;
-            if *count == 0 {
-                active.remove(&run);
+    pub(crate) fn end(&self, run: RunId, id: u64) {
+        let mut state = self.lock();
+        if let Some(batches) = state.active.get_mut(&run) {
+            batches.retain(|batch| batch.id != id);
+            if batches.is_empty() {
+                state.active.remove(&run);
+            }
+        }
+    }
+
+    /// A request is closed, by whomever: a batch with nothing open in it needs no answer.
+    pub(crate) fn closed(&self, run: RunId, request: RequestId) {
+        let mut state = self.lock();
+        let Some(batches) = state.active.get_mut(&run) else { return };
+        for batch in batches {
+            if batch.open.remove(&request) && batch.open.is_empty() {
+                batch.cancel.cancel();
             }
         }
     }
 
     pub(crate) fn is_active(&self, run: RunId) -> bool {
-        self.lock().contains_key(&run)
+        self.lock().active.contains_key(&run)
     }
 
     pub(crate) fn cancel(&self, run: RunId) {
-        if let Some((_, token)) = self.lock().get(&run) {
-            token.cancel();
+        for batch in self.lock().active.get(&run).into_iter().flatten() {
+            batch.cancel.cancel();
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<RunId, (usize, CancellationToken)>> {
-        self.active.lock().unwrap_or_else(PoisonError::into_inner)
+    /// What was asked by this process already, for the one look at what an earlier process left open.
+    pub(crate) fn look_back(&self) -> HashSet<RequestId> {
+        let mut state = self.lock();
+        state.looked = true;
+        state.asked.clone().unwrap_or_default()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -2,7 +2,10 @@
 //!
 //! A hook can prepare and look; it cannot release a call. Nothing it does reaches the gate.
 
+use std::time::Duration;
+
 use async_trait::async_trait;
+use futures_util::FutureExt;
 use holdpoint_models::{ModelRequest, Reply};
 
 use crate::{Ended, RunInfo};
@@ -34,6 +37,21 @@ pub trait AroundRound: Send + Sync + 'static {
     /// After the reply, before its calls are looked at. It cannot be changed.
     async fn after(&self, run: &RunInfo, round: u32, reply: &Reply) {
         let _ = (run, round, reply);
+    }
+}
+
+/// How long a hook that is told of a run's end may take.
+const TOLD_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Tells a hook of a run's end. The run has ended whatever the hook does.
+pub(crate) async fn told(hook: &dyn AroundRun, run: &RunInfo, ended: &Ended) {
+    let after = std::panic::AssertUnwindSafe(async { hook.after(run, ended).await });
+    match tokio::time::timeout(TOLD_TIMEOUT, after.catch_unwind()).await {
+        Ok(Ok(())) => {}
+        Ok(Err(_panic)) => tracing::error!(run = %run.run, "a hook around the run panicked after its end"),
+        Err(_elapsed) => {
+            tracing::error!(run = %run.run, "a hook around the run did not return after its end")
+        }
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use holdpoint_core::limits::STREAM_BUFFER_EVENTS;
-use holdpoint_protocol::{AgentName, Event, RunId};
+use holdpoint_protocol::{AgentName, Event, EventBody, RequestId, RunId};
 use tokio::sync::broadcast;
 
 use crate::listener::{Feed, Listener, ListenerTroubles};
@@ -15,6 +15,7 @@ pub(crate) struct Hub {
     feeds: HashMap<AgentName, Vec<Feed>>,
     everywhere: Vec<Feed>,
     troubles: Arc<ListenerTroubles>,
+    inbox: broadcast::Sender<RequestId>,
 }
 
 /// A run that is being worked on or watched.
@@ -36,7 +37,13 @@ impl Hub {
         let feeds =
             agents.map(|(name, listeners)| (name, listeners.into_iter().map(feed).collect())).collect();
         let everywhere = everywhere.into_iter().map(feed).collect();
-        Self { runs: Mutex::default(), feeds, everywhere, troubles }
+        let inbox = broadcast::channel(STREAM_BUFFER_EVENTS).0;
+        Self { runs: Mutex::default(), feeds, everywhere, troubles, inbox }
+    }
+
+    /// The requests of all runs, as they open and close from here on.
+    pub(crate) fn inbox(&self) -> broadcast::Receiver<RequestId> {
+        self.inbox.subscribe()
     }
 
     pub(crate) fn troubles(&self) -> &ListenerTroubles {
@@ -135,10 +142,42 @@ impl Hub {
             feeds.iter().for_each(|feed| feed.tell(event));
         }
         self.everywhere.iter().for_each(|feed| feed.tell(event));
+        if let Some(request) = request_of(&event.body) {
+            // Nobody looking is no error.
+            let _ = self.inbox.send(request);
+        }
         if let Some(watchers) = &live.watchers {
             // Nobody watching any more is no error.
             let _ = watchers.send(Arc::clone(event));
         }
+    }
+}
+
+/// The request that an event opens or closes.
+fn request_of(body: &EventBody) -> Option<RequestId> {
+    match body {
+        EventBody::ApprovalRequest(request) => Some(request.request_id),
+        EventBody::QuestionRequest(request) => Some(request.request_id),
+        EventBody::InDoubtRequest(request) => Some(request.request_id),
+        EventBody::Decision(decision) => Some(decision.request_id),
+        EventBody::RunStarted(_)
+        | EventBody::Token(_)
+        | EventBody::Reasoning(_)
+        | EventBody::Message(_)
+        | EventBody::ToolCall(_)
+        | EventBody::Vote(_)
+        | EventBody::ToolStarted(_)
+        | EventBody::ToolProgress(_)
+        | EventBody::ToolResult(_)
+        | EventBody::RoundCommitted(_)
+        | EventBody::RoundRestarted(_)
+        | EventBody::Notice(_)
+        | EventBody::Suspended(_)
+        | EventBody::Resumed(_)
+        | EventBody::Finish(_)
+        | EventBody::Closing(_)
+        | EventBody::Error(_)
+        | EventBody::Heartbeat(_) => None,
     }
 }
 

@@ -5,8 +5,8 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use holdpoint_core::run::Input;
-use holdpoint_protocol::{AgentName, Pending, RunId, Timestamp};
+use holdpoint_core::run::{Input, Run};
+use holdpoint_protocol::{AgentName, EventBody, Pending, RunId, Timestamp};
 use holdpoint_store::{Context, Error, Noted, Owner, Result, Store};
 use holdpoint_tools::ToolContext;
 use tokio::sync::Notify;
@@ -81,6 +81,9 @@ impl Inner {
 
     /// A fact is stored: show it, and see that the run is carried on.
     pub(crate) fn noted(self: &Arc<Self>, noted: Noted, agent: &AgentName) {
+        if let EventBody::Decision(decision) = &noted.event.body {
+            self.handling.closed(noted.run, decision.request_id);
+        }
         self.hub.publish(noted.run, agent, &noted.event);
         if matches!(noted.owner, Owner::Elsewhere(_)) {
             self.hub.rest(noted.run);
@@ -133,9 +136,19 @@ impl Inner {
             };
             let inputs = vec![Input::Recovered { facts: loaded.facts.clone() }];
             let place = Place::of(&loaded, agent.settings.limits.argument_bytes);
-            let driver = Driver::at(rt, agent, model, cx, loaded.run, place, (tx, inbox));
+            let run = rt.as_granted(&cx, loaded.run);
+            let driver = Driver::at(rt, agent, model, cx, run, place, (tx, inbox));
             driver.resume(inputs).await;
         });
+    }
+
+    /// A loaded run with what its actor is granted now: bypassing prompts can have been taken away since it began.
+    pub(crate) fn as_granted(&self, cx: &Context, mut run: Run) -> Run {
+        if run.bypass().is_some() && !(self.bypass)(cx) {
+            tracing::warn!(run = %run.id(), "bypassing prompts is not granted to its actor any more; it asks from here on");
+            run.revoke_bypass();
+        }
+        run
     }
 
     /// A run waits for people. Whoever waits for the run is told, unless a handler is still answering.

@@ -44,7 +44,8 @@ pub(crate) async fn permitted(
     tool: &ToolDefinition,
     arguments: &serde_json::Value,
 ) -> Permitted {
-    let check = std::panic::AssertUnwindSafe(permission.check(run, tool, arguments)).catch_unwind();
+    let check = std::panic::AssertUnwindSafe(async { permission.check(run, tool, arguments).await });
+    let check = check.catch_unwind();
     match tokio::time::timeout(PERMISSION_TIMEOUT, check).await {
         Ok(Ok(Ok(()))) => Permitted::Yes,
         Ok(Ok(Err(forbidden))) => Permitted::No(forbidden),

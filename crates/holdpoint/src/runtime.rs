@@ -101,7 +101,14 @@ impl Runtime {
             }
             // Another process may carry the run on: then nobody here tells, and the store is looked at again.
             if let Ok(Ok(state)) = tokio::time::timeout(Duration::from_secs(1), told).await {
-                return Ok(RunOutcome { run, state });
+                match (state, self.state_now(cx, run).await?) {
+                    (state @ RunState::Ended(_), _) | (_, Some(state)) => {
+                        return Ok(RunOutcome { run, state });
+                    }
+                    // It waited when that was said, and somebody has decided since.
+                    (RunState::Suspended { .. }, None) if self.inner.drivers.has(run) => {}
+                    (state @ RunState::Suspended { .. }, None) => return Ok(RunOutcome { run, state }),
+                }
             }
         }
     }

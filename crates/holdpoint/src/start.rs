@@ -248,7 +248,8 @@ impl Runtime {
             Started::Full { pending } => return Err(StartError::TooManyPending { pending }),
         };
         holdpoint_store::failpoint("after_start");
-        rt.tasks.spawn(driver.begin(first_step, effects, has_history));
+        driver.began(first_step, has_history);
+        rt.tasks.spawn(driver.begin(effects));
         Ok(Attempt::Started(StartedRun { run: id, existing: false }))
     }
 }

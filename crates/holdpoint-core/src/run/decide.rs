@@ -40,7 +40,7 @@ impl Stepper<'_> {
             Fact::Decided { request, decision } => {
                 self.cause = "decision";
                 let (index, kind) = self.waiting(request)?;
-                self.decided(index, kind, request, *decision)?;
+                self.decided(index, kind, request, *decision);
             }
             Fact::Expired { request } => {
                 self.cause = "timeout";
@@ -53,8 +53,8 @@ impl Stepper<'_> {
                 }
             }
             Fact::GateError { request } => {
-                let (index, _) = self.waiting(request)?;
-                self.gate_error(index, "the approval handler failed");
+                let (index, kind) = self.waiting(request)?;
+                self.unfit(index, kind, "the approval handler failed");
             }
             Fact::Cancelled { by, kind } => self.cancelled(by, kind)?,
         }
@@ -67,49 +67,59 @@ impl Stepper<'_> {
         Ok((index, kind))
     }
 
-    fn decided(
-        &mut self,
-        index: u32,
-        kind: InteractionKind,
-        request: RequestId,
-        decision: Decision,
-    ) -> Result<(), Refused> {
+    /// Applies a stored decision. It is taken once and stays taken; one that does not fit the call after all lets nothing
+    /// run, and is no reason to keep the call waiting for ever.
+    fn decided(&mut self, index: u32, kind: InteractionKind, request: RequestId, decision: Decision) {
         // The store compared the digest already; a second look costs nothing and the promise hangs on it.
         if self.call(index).digest != Some(decision.digest) {
-            return Err(Refused("the decision is about something else"));
+            return self.unfit(index, kind, "the decision is about something else");
         }
         match (decision.word, kind) {
-            (DecisionWord::Approve, _) => self.clear(index, request, decision),
-            (DecisionWord::ApproveWith, InteractionKind::Approval) => {
-                self.clear_edited(index, request, decision)?
+            (DecisionWord::Approve, InteractionKind::Approval | InteractionKind::InDoubt) => {
+                self.clear(index, request, decision);
             }
-            (DecisionWord::Decline, _) => {
+            (DecisionWord::ApproveWith, InteractionKind::Approval) => {
+                self.clear_edited(index, request, decision);
+            }
+            (DecisionWord::Decline, InteractionKind::Approval | InteractionKind::Question) => {
                 self.remember_decline(index, decision.by.clone());
                 let by = &decision.by;
                 let reason = decision.reason.as_deref();
                 self.settle_as(index, &Ending::Declined { reason, by });
                 self.then(decision.then);
             }
-            (DecisionWord::Feedback, _) => {
+            (DecisionWord::Feedback, InteractionKind::Approval | InteractionKind::Question) => {
                 let by = &decision.by;
                 let reason = decision.reason.as_deref().unwrap_or_default();
                 self.settle_as(index, &Ending::Feedback { reason, by });
                 self.then(decision.then);
             }
             (DecisionWord::Ran, InteractionKind::InDoubt) => {
-                self.settle_reported(index, decision.result.as_deref().map_or("null", |raw| raw.get()));
+                let result = decision.result.as_deref().map_or("null", |raw| raw.get());
+                self.settle_as(index, &Ending::ReportedRan { result });
             }
-            (DecisionWord::Leave, InteractionKind::InDoubt) => {
+            // What may have run is not made undone by a no.
+            (
+                DecisionWord::Leave | DecisionWord::Decline | DecisionWord::Feedback,
+                InteractionKind::InDoubt,
+            ) => {
                 self.settle_as(index, &Ending::OutcomeUnknown);
             }
             (
                 DecisionWord::Ran | DecisionWord::Leave,
                 InteractionKind::Approval | InteractionKind::Question,
             )
+            | (DecisionWord::Approve, InteractionKind::Question)
             | (DecisionWord::ApproveWith, InteractionKind::InDoubt | InteractionKind::Question)
-            | (DecisionWord::Answer, _) => return Err(Refused("this word does not decide this request")),
+            | (DecisionWord::Answer, _) => self.unfit(index, kind, "this word does not decide this request"),
         }
-        Ok(())
+    }
+
+    fn unfit(&mut self, index: u32, kind: InteractionKind, what: &str) {
+        match kind {
+            InteractionKind::Approval | InteractionKind::Question => self.gate_error(index, what),
+            InteractionKind::InDoubt => self.settle_as(index, &Ending::OutcomeUnknown),
+        }
     }
 
     fn clear(&mut self, index: u32, request: RequestId, decision: Decision) {
@@ -118,10 +128,13 @@ impl Stepper<'_> {
     }
 
     /// The edited text is what was approved: a new revision, with a digest of its own.
-    fn clear_edited(&mut self, index: u32, request: RequestId, decision: Decision) -> Result<(), Refused> {
-        let text = decision.arguments.as_deref().ok_or(Refused("an edit without arguments"))?;
-        let arguments = Arguments::parse(text, self.settings.limits.argument_bytes)
-            .map_err(|_| Refused("the edited arguments cannot be read"))?;
+    fn clear_edited(&mut self, index: u32, request: RequestId, decision: Decision) {
+        let max = self.settings.limits.argument_bytes;
+        // Read before it was stored, but perhaps under another bound than that of the process that goes on here.
+        let Some(Ok(arguments)) = decision.arguments.as_deref().map(|text| Arguments::parse(text, max))
+        else {
+            return self.gate_error(index, "the edited arguments cannot be read");
+        };
         let call = self.call_mut(index);
         call.revision += 1;
         call.edited = Some(Arc::clone(arguments.text()));
@@ -130,7 +143,6 @@ impl Stepper<'_> {
         }
         self.bind(index);
         self.clear(index, request, decision);
-        Ok(())
     }
 
     fn remember_decline(&mut self, index: u32, by: By) {
@@ -194,10 +206,5 @@ impl Stepper<'_> {
                 | CallState::Settled { .. } => {}
             }
         }
-    }
-
-    /// A person says that it ran, and what came of it.
-    fn settle_reported(&mut self, index: u32, result: &str) {
-        self.settle_as(index, &Ending::ReportedRan { result });
     }
 }

@@ -1,13 +1,11 @@
 //! The end of a round, and of a run.
 
-use holdpoint_protocol::{
-    By, DecisionEvent, EventBody, Finish, FinishStatus, RequestId, Round, RunError, Status, ToolResult, Via,
-};
+use holdpoint_protocol::{EventBody, Finish, FinishStatus, Round, RunError, Status, ToolResult};
 
 use super::settle::result_of;
 use super::state::{Ending as RunEnding, Over};
 use super::step::Stepper;
-use super::{AuditRecord, Closed, ClosedBy, Stage};
+use super::{AuditRecord, Stage};
 use crate::message::ResultContent;
 
 impl Stepper<'_> {
@@ -149,37 +147,6 @@ impl Stepper<'_> {
             request: None,
             digest: None,
             what,
-        });
-    }
-
-    /// Closes a request that the run itself no longer wants an answer to.
-    pub(super) fn close(&mut self, index: u32, request: RequestId, why: ClosedBy) {
-        let call_id = self.run.call_id(index);
-        let (decision, via) = match why {
-            ClosedBy::Cancel => ("cancelled", Via::Cancel),
-            ClosedBy::Superseded => ("superseded", Via::Superseded),
-        };
-        let actor = match &self.run.ending {
-            Some(RunEnding::Cancel { by } | RunEnding::Supersede { by }) => Some(by.clone()),
-            Some(RunEnding::Stop | RunEnding::Invalid { .. }) | None => None,
-        };
-        self.changes.closed.push(Closed { request, why });
-        self.event(EventBody::Decision(DecisionEvent {
-            request_id: request,
-            call_id,
-            decision: decision.into(),
-            by: By { actor: actor.clone(), via },
-            reason: None,
-            arguments: None,
-            at: self.now,
-        }));
-        self.audit(AuditRecord {
-            kind: "request_closed".into(),
-            actor,
-            call: Some(call_id),
-            request: Some(request),
-            digest: self.call(index).digest,
-            what: decision.into(),
         });
     }
 }

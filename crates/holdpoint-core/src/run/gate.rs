@@ -1,23 +1,19 @@
-//! The gate. What is allowed is cleared, what asks becomes a request, and - the only place - a cleared call that
+//! The gate. What is allowed is cleared, what asks is put to a person, and - the only place - a cleared call that
 //! still is what was decided on gets its permit.
 
 use std::sync::Arc;
 
-use holdpoint_protocol::{
-    ApprovalRequest, DecisionWord, EventBody, InDoubtRequest, InteractionKind, OnTimeout, Reason, RequestId,
-    Status, Timestamp, ToolStarted,
-};
+use holdpoint_protocol::{EventBody, Status, ToolStarted};
 
 use super::state::{Call, CallState, Ending as RunEnding, PastCall, Release};
 use super::step::Stepper;
-use super::{AuditRecord, Check, Effect, LedgerLine, OnInvalidCall, Opened, Refused, Ruled, Stage};
+use super::{AuditRecord, Check, Effect, LedgerLine, OnInvalidCall, Refused, Ruled, Stage};
 use crate::arguments::Arguments;
 use crate::digest::{CallDigest, CallDigestInput, DefinitionDigest};
 use crate::exec::exec_id;
-use crate::limits::{ASKED_AGAIN_MAX, PAST_CALLS_MAX};
+use crate::limits::PAST_CALLS_MAX;
 use crate::permit::Permit;
 use crate::policy::{Ruling, Verdict};
-use crate::render::render;
 use crate::tool::ToolDefinition;
 use crate::wording::Ending;
 
@@ -37,11 +33,26 @@ impl Stepper<'_> {
             return Err(Refused("the ruling is for another number of calls"));
         }
         self.run.stage = Stage::Answering;
+        if self.settings.on_invalid_call == OnInvalidCall::Stop {
+            self.stop_on_invalid(&ruled);
+        }
         for (index, ruled) in proposed.into_iter().zip(ruled) {
             self.rule(index, ruled);
         }
         self.advance();
         Ok(())
+    }
+
+    /// One call that cannot be taken stops the run: known before any other call of the reply is asked about.
+    fn stop_on_invalid(&mut self, ruled: &[Ruled]) {
+        let status = ruled.iter().find_map(|ruled| match ruled {
+            Ruled::Unknown { .. } => Some(Status::UnknownTool),
+            Ruled::Invalid(why) => Some(why.status()),
+            Ruled::Forbidden { .. } | Ruled::Failed { .. } | Ruled::Verdict { .. } => None,
+        });
+        if let Some(status) = status {
+            self.run.ending = Some(RunEnding::Invalid { status });
+        }
     }
 
     fn rule(&mut self, index: u32, ruled: Ruled) {
@@ -75,9 +86,6 @@ impl Stepper<'_> {
         let status = ending.status();
         self.notice_of(index, status.as_str(), format!("a call could not be taken: {}", status.as_str()));
         self.settle_as(index, ending);
-        if self.settings.on_invalid_call == OnInvalidCall::Stop && self.run.ending.is_none() {
-            self.run.ending = Some(RunEnding::Invalid { status });
-        }
     }
 
     fn apply(&mut self, index: u32, ruling: Ruling) {
@@ -86,6 +94,8 @@ impl Stepper<'_> {
             Verdict::Deny => {
                 self.settle_as(index, &Ending::PolicyDenied { reason: &ruling.reason });
             }
+            // The run is about to end: nobody is asked for a call that will not run.
+            Verdict::Ask if self.run.ending.is_some() => {}
             Verdict::Ask => match self.run.bypass.clone() {
                 Some(by) => {
                     self.call_mut(index).state = CallState::Cleared { release: Release::Bypass { by } }
@@ -93,146 +103,6 @@ impl Stepper<'_> {
                 None => self.ask(index, ruling.reason, None),
             },
         }
-    }
-
-    /// Opens a request for a call, unless the same call was declined too often already.
-    fn ask(&mut self, index: u32, reason: Reason, changed: Option<String>) {
-        let past = self.past(index).cloned();
-        if let Some(PastCall { declined, by: Some(by), at, .. }) = &past
-            && *declined >= ASKED_AGAIN_MAX
-        {
-            self.settle_as(index, &Ending::DeclinedBefore { by, at: *at });
-            return;
-        }
-        let (Some(digest), Some(slot)) = (self.call(index).digest, self.open.slots.get(index as usize))
-        else {
-            self.gate_error(index, "the call has no digest");
-            return;
-        };
-        let (Some(arguments), Some(tool)) = (&slot.arguments, &slot.tool) else {
-            self.gate_error(index, "the call was not resolved");
-            return;
-        };
-        let mut shown =
-            render(&self.run.agent, tool, arguments, Some(self.open.text.as_str()).filter(|t| !t.is_empty()));
-        if let Some(past) = past {
-            shown.warnings.push(repeated(&past, self.now));
-        }
-        let request = (self.fresh)();
-        let deadline = self.deadline();
-        let event = ApprovalRequest {
-            request_id: request,
-            call_id: self.run.call_id(index),
-            tool_call_id: slot.proposed.id.clone(),
-            tool_name: tool.name.clone(),
-            arguments: arguments.text().to_string(),
-            digest: digest.to_string(),
-            reason,
-            decisions: vec![
-                DecisionWord::Approve,
-                DecisionWord::ApproveWith,
-                DecisionWord::Decline,
-                DecisionWord::Feedback,
-            ],
-            grants: Vec::new(),
-            deadline,
-            on_timeout: OnTimeout::Deny,
-            approvers: None,
-            render: shown,
-            revision: self.call(index).revision,
-            changed,
-            replayed: false,
-        };
-        self.opened(
-            index,
-            request,
-            InteractionKind::Approval,
-            digest,
-            deadline,
-            EventBody::ApprovalRequest(event),
-        );
-    }
-
-    /// Opens the question what became of a call that may have run.
-    pub(super) fn ask_in_doubt(&mut self, index: u32, started_at: Timestamp) {
-        let attempt = self.call(index).attempts;
-        self.call_mut(index).digest_attempt = attempt + 1;
-        self.bind(index);
-        let (Some(digest), Some(slot)) = (self.call(index).digest, self.open.slots.get(index as usize))
-        else {
-            self.settle_as(index, &Ending::OutcomeUnknown);
-            return;
-        };
-        let (Some(arguments), Some(tool)) = (&slot.arguments, &slot.tool) else {
-            self.settle_as(index, &Ending::OutcomeUnknown);
-            return;
-        };
-        let request = (self.fresh)();
-        let deadline = self.deadline();
-        let event = InDoubtRequest {
-            request_id: request,
-            call_id: self.run.call_id(index),
-            tool_call_id: slot.proposed.id.clone(),
-            tool_name: tool.name.clone(),
-            arguments: arguments.text().to_string(),
-            digest: digest.to_string(),
-            attempt,
-            started_at,
-            late_result: None,
-            decisions: vec![DecisionWord::Ran, DecisionWord::Leave, DecisionWord::Approve],
-            deadline,
-            on_timeout: OnTimeout::Leave,
-            render: render(&self.run.agent, tool, arguments, None),
-            replayed: false,
-        };
-        self.opened(
-            index,
-            request,
-            InteractionKind::InDoubt,
-            digest,
-            deadline,
-            EventBody::InDoubtRequest(event),
-        );
-    }
-
-    fn opened(
-        &mut self,
-        index: u32,
-        request: RequestId,
-        kind: InteractionKind,
-        digest: CallDigest,
-        deadline: Option<Timestamp>,
-        event: EventBody,
-    ) {
-        let call = self.run.call_id(index);
-        self.call_mut(index).state = CallState::Waiting { request, kind };
-        self.changes.opened.push(Opened {
-            request,
-            call,
-            kind,
-            revision: self.call(index).revision,
-            digest,
-            deadline,
-            event: self.changes.events.len(),
-        });
-        self.event(event);
-        self.audit(AuditRecord {
-            kind: "request_opened".into(),
-            actor: None,
-            call: Some(call),
-            request: Some(request),
-            digest: Some(digest),
-            what: match kind {
-                InteractionKind::Approval => "approval".into(),
-                InteractionKind::Question => "question".into(),
-                InteractionKind::InDoubt => "in_doubt".into(),
-            },
-        });
-    }
-
-    fn deadline(&self) -> Option<Timestamp> {
-        let ms = i64::try_from(self.settings.approval_timeout_ms?).ok()?;
-        Timestamp::from_millisecond(self.now.as_millisecond().checked_add(ms)?).ok()
     }
 
     /// How things stand now, in the step that would start the call: nothing is taken from the time of the decision
@@ -247,11 +117,11 @@ impl Stepper<'_> {
         }
         match check {
             Check::Unavailable { what } => {
-                self.notice_of(
-                    index,
-                    "tool_unavailable",
-                    format!("{what} is not loaded in this process; the call waits"),
-                );
+                // It is tried again for as long as it takes; that it waits is said once.
+                if !std::mem::replace(&mut self.call_mut(index).unavailable, true) {
+                    let message = format!("{what} is not loaded in this process; the call waits");
+                    self.notice_of(index, "tool_unavailable", message);
+                }
                 self.effects.push(Effect::Release);
                 return Ok(());
             }
@@ -274,13 +144,19 @@ impl Stepper<'_> {
         definition: DefinitionDigest,
         ruling: Ruling,
     ) {
+        self.call_mut(index).unavailable = false;
+        let covered = match &release {
+            // A bypass that was granted when the run began and is granted no more releases nothing.
+            Release::Bypass { .. } if self.run.bypass.is_none() => Verdict::Allow,
+            Release::Policy | Release::Decision { .. } | Release::Bypass { .. } => release.covers(),
+        };
         if ruling.verdict == Verdict::Deny {
             self.settle_as(index, &Ending::PolicyDenied { reason: &ruling.reason });
         } else if self.call(index).definition != Some(definition) {
             let what = self.what_changed(index, &tool);
             self.rebind(index, tool, definition);
             self.ask(index, ruling.reason, Some(what));
-        } else if ruling.verdict > release.covers() {
+        } else if ruling.verdict > covered {
             let what = format!("policy now asks ({}: {})", ruling.reason.policy, ruling.reason.rule);
             self.rebind(index, tool, definition);
             self.ask(index, ruling.reason, Some(what));
@@ -416,7 +292,7 @@ impl Stepper<'_> {
         )
     }
 
-    fn past(&self, index: u32) -> Option<&PastCall> {
+    pub(super) fn past(&self, index: u32) -> Option<&PastCall> {
         if self.run.past.is_empty() {
             return None;
         }
@@ -480,19 +356,5 @@ impl Stepper<'_> {
             | CallState::Executing { .. }
             | CallState::Probing { .. } => None,
         }
-    }
-}
-
-fn repeated(past: &PastCall, now: Timestamp) -> String {
-    let seconds = (now.as_millisecond() - past.at.as_millisecond()).max(0) / 1000;
-    match &past.by {
-        Some(by) if past.declined > 0 => {
-            let who = by.actor.as_ref().map_or("nobody", |actor| actor.as_str());
-            format!(
-                "the same call was declined {} time(s) in this run, last by {who} {seconds} s ago",
-                past.declined
-            )
-        }
-        Some(_) | None => format!("the same call ran {seconds} s ago in this run"),
     }
 }

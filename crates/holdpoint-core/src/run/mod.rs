@@ -6,10 +6,11 @@
 //! stands is refused and changes nothing, so that nothing can happen twice.
 //!
 //! The files follow the way of a call: `reply` takes it from the model, `gate` rules on it and - the only place -
-//! makes its [`crate::permit::Permit`], `decide` applies what people said, `settle` answers it, `advance` says what is next, `end`
-//! closes rounds and runs.
+//! makes its [`crate::permit::Permit`], `ask` puts it to a person, `decide` applies what people said, `settle` answers
+//! it, `advance` says what is next, `end` closes rounds and runs, `withdraw` the requests nobody need answer any more.
 
 mod advance;
+mod ask;
 mod decide;
 mod effect;
 mod end;
@@ -20,6 +21,7 @@ mod reply;
 mod settle;
 mod state;
 mod step;
+mod withdraw;
 
 pub use effect::*;
 pub use input::*;

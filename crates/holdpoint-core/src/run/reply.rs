@@ -183,6 +183,7 @@ impl Call {
             revision: 0,
             attempts: 0,
             digest_attempt: 1,
+            unavailable: false,
             edited: None,
             state: CallState::Proposed,
         }

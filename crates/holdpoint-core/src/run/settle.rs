@@ -1,7 +1,7 @@
 //! How a call is answered: once, in one place.
 
 use holdpoint_protocol::{
-    EventBody, Executed, InteractionKind, Notice, Status, ToolProgress, ToolResult, ToolResults,
+    EventBody, Executed, Notice, Status, Timestamp, ToolProgress, ToolResult, ToolResults,
 };
 
 use super::state::{CallState, Ending as RunEnding, Release};
@@ -24,6 +24,10 @@ impl Stepper<'_> {
         }
         match end {
             ToolEnd::Output(content) => self.settle_output(index, content),
+            // It was told to stop, and proves that it did in time.
+            ToolEnd::Error { not_executed: true, .. } if self.is_cancelled() => {
+                self.settle_as(index, &Ending::Cancelled { executed: Executed::No });
+            }
             ToolEnd::Error { code, message, not_executed } => {
                 let executed = if not_executed { Executed::No } else { Executed::Yes };
                 let edited = self.call(index).edited.clone();
@@ -33,34 +37,20 @@ impl Stepper<'_> {
                     &Ending::ToolFailed { code: &code, message: &message, executed, arguments },
                 );
             }
-            ToolEnd::Lost { code, message } => match (self.call(index).effect, &self.run.ending) {
-                (EffectClass::AtMostOnce, None) => self.ask_in_doubt(index, since),
-                (EffectClass::Verifiable, None) => self.probe(index),
-                (
-                    EffectClass::ReadOnly
-                    | EffectClass::Idempotent
-                    | EffectClass::AtMostOnce
-                    | EffectClass::Verifiable,
-                    _,
-                ) => self.settle_broken(index, &code, &message),
-            },
+            ToolEnd::Lost { code, message } => {
+                if !self.find_out(index, since) {
+                    self.settle_broken(index, &code, &message);
+                }
+            }
             ToolEnd::Panicked => {
                 self.settle_broken(index, "TOOL_PANICKED", "the tool broke down while it ran");
             }
-            ToolEnd::TimedOut => match (self.call(index).effect, &self.run.ending) {
-                (EffectClass::AtMostOnce, None) => self.ask_in_doubt(index, since),
-                (EffectClass::Verifiable, None) => self.probe(index),
-                (
-                    EffectClass::ReadOnly
-                    | EffectClass::Idempotent
-                    | EffectClass::AtMostOnce
-                    | EffectClass::Verifiable,
-                    _,
-                ) => {
+            ToolEnd::TimedOut => {
+                if !self.find_out(index, since) {
                     let executed = self.after_a_cut(index);
                     self.settle_as(index, &Ending::TimedOut { executed });
                 }
-            },
+            }
             ToolEnd::Cancelled => self.settle_cut(index),
         }
         self.ledger(index, attempt);
@@ -74,6 +64,22 @@ impl Stepper<'_> {
         let edited = self.call(index).edited.clone();
         let arguments = edited.as_deref();
         self.settle_as(index, &Ending::ToolFailed { code, message, executed, arguments });
+    }
+
+    /// A call that ended without an outcome: whoever can say what became of it is asked - the tool, or a person. Not when
+    /// the run is ending, nor where the class of the tool makes it harmless to say that it is not known.
+    fn find_out(&mut self, index: u32, since: Timestamp) -> bool {
+        match (self.call(index).effect, &self.run.ending) {
+            (EffectClass::AtMostOnce, None) => self.ask_in_doubt(index, since),
+            (EffectClass::Verifiable, None) => self.probe(index),
+            (EffectClass::ReadOnly | EffectClass::Idempotent, _)
+            | (EffectClass::AtMostOnce | EffectClass::Verifiable, Some(_)) => return false,
+        }
+        true
+    }
+
+    fn is_cancelled(&self) -> bool {
+        matches!(self.run.ending, Some(RunEnding::Cancel { .. } | RunEnding::Supersede { .. }))
     }
 
     fn ledger(&mut self, index: u32, attempt: u32) {
@@ -203,7 +209,7 @@ impl Stepper<'_> {
 
     /// The grace of a cancel is over: what has not stopped is settled as cut off.
     pub(super) fn grace_over(&mut self) -> Result<(), Refused> {
-        if !matches!(self.run.ending, Some(RunEnding::Cancel { .. } | RunEnding::Supersede { .. })) {
+        if !self.is_cancelled() {
             return Err(Refused("the run is not being cancelled"));
         }
         for index in 0..self.run.calls.len() as u32 {
@@ -257,27 +263,6 @@ impl Stepper<'_> {
     pub(super) fn notice_of(&mut self, index: u32, code: &str, message: String) {
         let call_id = Some(self.run.call_id(index));
         self.event(EventBody::Notice(Notice { code: code.into(), message, call_id }));
-    }
-
-    /// Closes what a call waits for, because the run ends.
-    pub(super) fn withdraw(&mut self, index: u32) {
-        let Some((request, kind)) = self.call(index).request() else { return };
-        let by = match &self.run.ending {
-            Some(RunEnding::Supersede { .. }) => super::ClosedBy::Superseded,
-            Some(RunEnding::Cancel { .. } | RunEnding::Stop | RunEnding::Invalid { .. }) | None => {
-                super::ClosedBy::Cancel
-            }
-        };
-        self.close(index, request, by);
-        match (kind, by) {
-            (InteractionKind::InDoubt, _) => self.settle_as(index, &Ending::OutcomeUnknown),
-            (InteractionKind::Approval | InteractionKind::Question, super::ClosedBy::Cancel) => {
-                self.settle_as(index, &Ending::Cancelled { executed: Executed::No });
-            }
-            (InteractionKind::Approval | InteractionKind::Question, super::ClosedBy::Superseded) => {
-                self.settle_as(index, &Ending::Superseded);
-            }
-        }
     }
 }
 

@@ -147,6 +147,9 @@ pub(crate) struct Call {
     /// The attempt the digest names.
     #[serde(default)]
     pub(crate) digest_attempt: u32,
+    /// What it needs was not loaded when its turn came, and that has been said.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub(crate) unavailable: bool,
     /// The edited text, while the round is open.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) edited: Option<std::sync::Arc<str>>,
@@ -341,6 +344,11 @@ impl Run {
     /// Who may bypass prompts in it.
     pub fn bypass(&self) -> Option<&ActorId> {
         self.bypass.as_ref()
+    }
+
+    /// Bypassing prompts is not granted to its actor any more: from here on it asks like any other.
+    pub fn revoke_bypass(&mut self) {
+        self.bypass = None;
     }
 
     /// What it used.

@@ -12,6 +12,7 @@ pub mod responses;
 
 use std::borrow::Cow;
 
+#[cfg(feature = "http")]
 pub(crate) use reading::short;
 
 use holdpoint_core::message::AssistantMessage;

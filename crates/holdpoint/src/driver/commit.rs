@@ -93,7 +93,8 @@ impl Driver {
         (StartRun { run: self.run.clone(), writes, key, next: self.next_of(effects) }, first)
     }
 
-    pub(super) fn began(&mut self, first: FirstStep, has_history: bool) {
+    /// The first step is stored: it is shown before anything else can be stored of the run.
+    pub(crate) fn began(&mut self, first: FirstStep, has_history: bool) {
         self.next_seq += first.events.len() as u64;
         if has_history {
             self.history = History::default();
@@ -108,6 +109,9 @@ impl Driver {
             match &event.body {
                 EventBody::Finish(finish) => self.ended = Some(Ended::Finished(finish.clone())),
                 EventBody::Error(error) => self.ended = Some(Ended::Failed(error.clone())),
+                EventBody::Decision(decision) => {
+                    self.rt.handling.closed(self.run.id(), decision.request_id);
+                }
                 EventBody::ApprovalRequest(request) if opened && self.agent.handler.is_some() => {
                     requests.push(request.clone());
                 }

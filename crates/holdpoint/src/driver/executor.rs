@@ -45,13 +45,19 @@ impl Driver {
         let max = self.agent.settings.limits.result_bytes;
         self.rt.tasks.spawn(async move {
             holdpoint_store::failpoint("before_tool");
-            let call = std::panic::AssertUnwindSafe(entry.tool.call(invocation)).catch_unwind();
-            let ended = tokio::time::timeout(timeout, call).await;
+            // Called inside of what is caught: a body may panic before it returns its future.
+            let call = std::panic::AssertUnwindSafe(async { entry.tool.call(invocation).await });
+            let mut call = std::pin::pin!(call.catch_unwind());
+            let ended = tokio::time::timeout(timeout, &mut call).await;
+            if ended.is_err() {
+                // Before the future is dropped, so that what the tool started elsewhere hears of it.
+                cancel.cancel();
+            }
             holdpoint_store::failpoint("after_tool");
             let end = match ended {
                 Ok(Ok(Ok(output))) => ToolEnd::Output(bounded(output.content, max)),
                 // A tool that gives up because it was told to has not failed.
-                Ok(Ok(Err(_))) if cancel.is_cancelled() => ToolEnd::Cancelled,
+                Ok(Ok(Err(error))) if cancel.is_cancelled() && !error.not_executed => ToolEnd::Cancelled,
                 Ok(Ok(Err(error))) if error.outcome_unknown => {
                     ToolEnd::Lost { code: error.code, message: bounded_text(error.message, max) }
                 }
@@ -61,10 +67,7 @@ impl Driver {
                     not_executed: error.not_executed,
                 },
                 Ok(Err(_panic)) => ToolEnd::Panicked,
-                Err(_elapsed) => {
-                    cancel.cancel();
-                    ToolEnd::TimedOut
-                }
+                Err(_elapsed) => ToolEnd::TimedOut,
             };
             let _ = tx.send(Inbox::Input(Input::Finished { index, attempt, end })).await;
         });
@@ -82,7 +85,8 @@ impl Driver {
         let max = self.agent.settings.limits.result_bytes;
         self.running.insert(index, CancellationToken::new());
         self.rt.tasks.spawn(async move {
-            let asked = std::panic::AssertUnwindSafe(entry.tool.probe(exec, &context)).catch_unwind();
+            let asked = std::panic::AssertUnwindSafe(async { entry.tool.probe(exec, &context).await });
+            let asked = asked.catch_unwind();
             let probe = match tokio::time::timeout(PROBE_TIMEOUT, asked).await {
                 Ok(Ok(Probe::Done(output))) => Probed::Done(bounded(output.content, max)),
                 Ok(Ok(Probe::NotDone)) => Probed::NotDone,

@@ -28,7 +28,6 @@ use crate::inner::Inner;
 use crate::outcome::Ended;
 use crate::toolset::Toolset;
 
-pub(crate) use commit::FirstStep;
 pub(crate) use place::Place;
 
 /// How long what is being cancelled gets to stop.
@@ -70,7 +69,7 @@ pub(crate) struct Driver {
     pub(crate) tx: mpsc::Sender<Inbox>,
     pub(crate) running: HashMap<u32, CancellationToken>,
     pub(crate) asking: Option<CancellationToken>,
-    pub(crate) grace: Option<Instant>,
+    pub(crate) grace: Option<tokio::time::Instant>,
     pub(crate) working_since: Instant,
     pub(crate) stopping: bool,
     pub(crate) ended: Option<Ended>,
@@ -87,9 +86,8 @@ enum Flow {
 }
 
 impl Driver {
-    /// Carries a run on whose first step has just been stored.
-    pub(crate) async fn begin(mut self, first: FirstStep, effects: Vec<Effect>, has_history: bool) {
-        self.began(first, has_history);
+    /// Carries a run on whose first step has just been stored and shown.
+    pub(crate) async fn begin(mut self, effects: Vec<Effect>) {
         let next = self.next_of(&effects);
         if next == Next::Keep && !self.knows_history(&effects).await {
             return self.let_go();
@@ -194,10 +192,12 @@ impl Driver {
     /// How the run is left after a step.
     fn next_of(&self, effects: &[Effect]) -> Next {
         let released = effects.iter().any(|effect| matches!(effect, Effect::Release));
+        let begins = effects.iter().any(|effect| matches!(effect, Effect::Execute(_) | Effect::Probe { .. }));
         match self.run.standing() {
             Standing::Finished | Standing::Failed => Next::End,
             Standing::Suspended => Next::Suspend,
-            Standing::Working | Standing::Cancelling if released && self.running.is_empty() => {
+            // What runs here ends here: a run is given back between its calls.
+            Standing::Working | Standing::Cancelling if released && !begins && self.running.is_empty() => {
                 Next::Later(if self.stopping { 0 } else { UNAVAILABLE_RETRY_MS })
             }
             Standing::Working | Standing::Cancelling => Next::Keep,
@@ -212,7 +212,7 @@ impl Driver {
                 Effect::Execute(permit) => self.execute(permit),
                 Effect::Probe { index, exec } => self.probe(index, exec),
                 Effect::CancelTool { index } => {
-                    self.grace = Some(Instant::now() + CANCEL_GRACE);
+                    self.grace = Some(tokio::time::Instant::now() + CANCEL_GRACE);
                     if let Some(cancel) = self.running.get(&index) {
                         cancel.cancel();
                     }
@@ -234,7 +234,7 @@ impl Driver {
             let first = match self.grace {
                 Some(grace) => tokio::select! {
                     message = self.inbox.recv() => message,
-                    () = tokio::time::sleep_until(grace.into()) => {
+                    () = tokio::time::sleep_until(grace) => {
                         self.grace = None;
                         return Some(vec![Input::GraceOver]);
                     }
@@ -318,7 +318,7 @@ impl Driver {
         let facts = loaded.facts.clone();
         self.open = place::open_round(&loaded, self.agent.settings.limits.argument_bytes);
         self.history.reopen(&loaded);
-        self.run = loaded.run;
+        self.run = self.rt.as_granted(&self.cx, loaded.run);
         Some(facts)
     }
 
@@ -357,11 +357,15 @@ impl Driver {
         match (next, self.ended.take()) {
             (Next::End, Some(ended)) => {
                 self.rt.hub.end(self.run.id());
+                self.rt.handling.cancel(self.run.id());
                 for hook in &self.agent.around_run {
-                    hook.after(&self.info, &ended).await;
+                    crate::hooks::told(hook.as_ref(), &self.info, &ended).await;
                 }
                 self.rt.waiters.ended(self.run.id(), &ended);
             }
+            // Somebody decided since this was stored, and the run is in other hands here: it does not wait any more.
+            (Next::End, None) | (Next::Suspend | Next::Later(_) | Next::Keep, _)
+                if self.rt.drivers.has(self.run.id()) => {}
             (Next::End, None) | (Next::Suspend | Next::Later(_) | Next::Keep, _) => {
                 self.rt.hub.rest(self.run.id());
                 self.rt.suspended(self.run.id(), self.run.pending());

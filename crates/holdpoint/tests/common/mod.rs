@@ -1,5 +1,8 @@
 //! What the tests of the loop share: tools that count, agents on scripts, a person at hand.
-#![allow(dead_code, clippy::unwrap_used)] // every test file uses its own part; these are tests
+#![allow(dead_code, unused_imports, unused_macros, clippy::unwrap_used, clippy::expect_used)] // every test file uses its own part; these are tests
+
+mod place;
+mod whole;
 
 use std::sync::{Arc, Mutex};
 
@@ -9,6 +12,10 @@ use holdpoint::protocol::{ApprovalRequest, InteractionStatus, RequestId, RunId};
 use holdpoint::store::{InteractionFilter, PageRequest};
 use holdpoint::{AgentBuilder, DecideError, Decided, RunOutcome};
 use serde_json::json;
+
+pub(crate) use place::on_every_store;
+pub use place::{Answered, Place, Process, field, within};
+pub use whole::{answers, check_events, check_history};
 
 /// The calls that tools got, in order: name and exact argument text.
 #[derive(Clone, Default)]
@@ -113,4 +120,37 @@ pub async fn events(runtime: &Runtime, run: RunId) -> Vec<serde_json::Value> {
 
 pub fn kinds(events: &[serde_json::Value]) -> Vec<&str> {
     events.iter().map(|event| event["type"].as_str().unwrap()).collect()
+}
+
+pub fn call(id: &str, name: &str, arguments: &str) -> Answer {
+    Answer::call(id, name, arguments)
+}
+
+/// A script: these calls in one reply, then `done`.
+pub fn calls_then_done(calls: &[(&str, &str, &str)]) -> Scripted {
+    Scripted::sequence("script", [batch(calls), Answer::text("done")])
+}
+
+/// One reply with these calls: id, name, arguments.
+pub fn batch(calls: &[(&str, &str, &str)]) -> Answer {
+    calls.iter().fold(Answer::empty(), |reply, (id, name, arguments)| reply.and_call(*id, *name, *arguments))
+}
+
+/// What the model is told in this request of the script, from 1.
+pub fn told(model: &Scripted, request: usize) -> Vec<Answered> {
+    answers(&model.requests()[request - 1].messages)
+}
+
+/// A tool that does not return until it is told to stop, and then says that it failed.
+pub fn hanging(log: &Log, name: &'static str, effect: EffectClass) -> FnTool {
+    let mut definition = definition(name, &[]);
+    definition.effect = effect;
+    let log = log.clone();
+    FnTool::new(definition, move |invocation: Invocation| {
+        log.add(name, &format!("attempt {}", invocation.attempt()));
+        async move {
+            invocation.cancel().cancelled().await;
+            Err::<String, _>(ToolError::new("STOPPED", "told to stop"))
+        }
+    })
 }

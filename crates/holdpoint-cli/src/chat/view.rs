@@ -1,0 +1,212 @@
+//! The events of a run as a person reads them. Everything the agent says stands behind a mark of its own, on every
+//! line, so that none of it can pass for a question of ours.
+
+use std::collections::HashMap;
+
+use holdpoint_core::display::hides;
+use holdpoint_protocol::{Event, EventBody, FinishStatus, ToolResult, Via};
+
+use crate::term::{self, Style};
+use crate::text::line;
+
+/// Before each line of the agent's text.
+const SAYS: &str = "  ┆ ";
+
+/// How much of an argument text or a result is shown in passing. What is to be decided is shown whole.
+const PASSING_MAX_CHARS: usize = 160;
+
+/// The view, and where on the line it is.
+pub(crate) struct View {
+    style: Style,
+    width: Option<usize>,
+    /// Columns of the agent's text on the current line; `None` at the start of a line.
+    column: Option<usize>,
+    /// Some of this round's text was shown piece by piece.
+    streamed: bool,
+    names: HashMap<holdpoint_protocol::CallId, String>,
+}
+
+impl View {
+    pub(crate) fn new() -> Self {
+        let stdout = std::io::stdout();
+        Self {
+            style: Style::of(&stdout),
+            width: term::width_of(&stdout),
+            column: None,
+            streamed: false,
+            names: HashMap::new(),
+        }
+    }
+
+    /// Something of our own, beside the run.
+    pub(crate) fn note(&mut self, text: &str) {
+        self.end_line();
+        term::say(&self.style.dim(&format!("({text})")));
+    }
+
+    /// Goes to the start of a line.
+    pub(crate) fn end_line(&mut self) {
+        if self.column.take().is_some() {
+            term::out("");
+        }
+    }
+
+    fn line(&mut self, text: &str) {
+        self.end_line();
+        term::out(text);
+    }
+
+    /// A piece of the agent's text.
+    fn speak(&mut self, text: &str) {
+        let room =
+            self.width.map_or(usize::MAX, |width| width.saturating_sub(SAYS.chars().count() + 1).max(20));
+        let mut out = String::new();
+        for c in text.chars() {
+            if c == '\n' {
+                if self.column.is_none() {
+                    out.push_str(SAYS);
+                }
+                out.push('\n');
+                self.column = None;
+                continue;
+            }
+            let columns = if c.len_utf8() >= 3 { 2 } else { 1 };
+            if self.column.is_some_and(|column| column + columns > room) {
+                out.push('\n');
+                self.column = None;
+            }
+            if self.column.is_none() {
+                out.push_str(SAYS);
+            }
+            if hides(c) && c != '\t' {
+                out.extend(c.escape_unicode());
+            } else {
+                out.push(if c == '\t' { ' ' } else { c });
+            }
+            self.column = Some(self.column.unwrap_or(0) + columns);
+        }
+        term::out_piece(&out);
+    }
+
+    /// Shows an event.
+    pub(crate) fn event(&mut self, event: &Event) {
+        let who = event.child.as_ref().map(|child| format!("[{}] ", line(&child.path))).unwrap_or_default();
+        match &event.body {
+            EventBody::RunStarted(started) => {
+                self.line(&self.style.dim(&format!(
+                    "{who}run {} of agent {}",
+                    event.run_id,
+                    line(started.agent.as_str())
+                )));
+            }
+            EventBody::Token(piece) => {
+                self.streamed = true;
+                self.speak(&piece.data);
+            }
+            EventBody::Message(message) => {
+                if !self.streamed && !message.text.is_empty() {
+                    self.speak(&message.text);
+                }
+                self.end_line();
+                if let Some(status) = message.incomplete {
+                    self.line(&format!(
+                        "{who}the reply broke off ({}): nothing of it counts",
+                        status.as_str()
+                    ));
+                }
+            }
+            EventBody::ToolCall(calls) => {
+                self.streamed = false;
+                for call in &calls.tool_calls {
+                    self.names.insert(call.call_id, call.name.clone());
+                    self.line(&format!("{who}wants  {} {}", line(&call.name), passing(&call.arguments)));
+                }
+            }
+            EventBody::ToolStarted(started) => {
+                let name = self.names.get(&started.call_id).map_or("a call", String::as_str);
+                let text = self.style.dim(&format!("{who}runs   {}", line(name)));
+                self.line(&text);
+            }
+            EventBody::ToolProgress(progress) => {
+                if let Some(message) = &progress.message {
+                    self.line(&format!("{who}       {}", passing(message)));
+                }
+            }
+            EventBody::ToolResult(results) => {
+                for result in &results.tool_results {
+                    self.result(&who, result);
+                }
+            }
+            EventBody::Decision(decision) => {
+                let actor = match &decision.by.actor {
+                    Some(actor) => format!(" by {}", line(actor.as_str())),
+                    None => String::new(),
+                };
+                let how = if decision.by.via == Via::Human { "" } else { " (not by a person)" };
+                self.line(&format!("{who}decided: {}{actor}{how}", line(&decision.decision)));
+            }
+            EventBody::Notice(notice) => self.line(&format!("{who}note   {}", line(&notice.message))),
+            EventBody::RoundRestarted(_) => {
+                self.streamed = false;
+                self.line(&format!("{who}the model is asked again; what it said of this round is void"));
+            }
+            EventBody::RoundCommitted(_) => self.streamed = false,
+            EventBody::Resumed(resumed) if resumed.by != "decision" => {
+                self.line(&self.style.dim(&format!("{who}goes on ({})", line(&resumed.by))));
+            }
+            EventBody::Finish(finish) if event.child.is_none() => {
+                let usage = &finish.usage;
+                self.line(&self.style.dim(&format!(
+                    "{}: {} rounds, {} calls, {} tokens in, {} out",
+                    finish_word(finish.status),
+                    usage.rounds,
+                    usage.tool_calls,
+                    usage.input_tokens,
+                    usage.output_tokens
+                )));
+            }
+            EventBody::Error(error) => self.line(&format!("{who}the run failed: {}", line(&error.message))),
+            EventBody::QuestionRequest(question) => {
+                self.line(&format!("{who}asks a question: holdpoint show {}", question.request_id));
+            }
+            // Requests are put by themselves; the rest says nothing to a person who watches.
+            EventBody::ApprovalRequest(_)
+            | EventBody::InDoubtRequest(_)
+            | EventBody::Vote(_)
+            | EventBody::Reasoning(_)
+            | EventBody::Suspended(_)
+            | EventBody::Resumed(_)
+            | EventBody::Finish(_)
+            | EventBody::Closing(_)
+            | EventBody::Heartbeat(_) => {}
+        }
+    }
+
+    fn result(&mut self, who: &str, result: &ToolResult) {
+        let text = match serde_json::from_str::<String>(result.result.get()) {
+            Ok(text) => passing(&text),
+            Err(_) => passing(result.result.get()),
+        };
+        self.line(&format!("{who}{:6} {}: {text}", result.status.as_str(), line(&result.name)));
+    }
+}
+
+fn finish_word(status: FinishStatus) -> &'static str {
+    match status {
+        FinishStatus::Success => "done",
+        FinishStatus::Stopped => "stopped by you",
+        FinishStatus::LimitExceeded => "ended by a limit",
+        FinishStatus::Cancelled => "cancelled",
+        FinishStatus::Superseded => "superseded by a newer message",
+    }
+}
+
+/// A text in passing: its beginning, and how much more there is.
+fn passing(text: &str) -> String {
+    let total = text.chars().count();
+    if total <= PASSING_MAX_CHARS {
+        return line(text);
+    }
+    let beginning: String = text.chars().take(PASSING_MAX_CHARS).collect();
+    format!("{} [{} more characters]", line(&beginning), total - PASSING_MAX_CHARS)
+}

@@ -1,0 +1,145 @@
+//! What can be written in a configuration file. Every struct refuses a key it does not know: a misspelt `deny` must
+//! not mean "nothing is denied".
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use holdpoint::OnNewMessage;
+use holdpoint_core::limits::Limits;
+use holdpoint_core::policy::{Glob, Policy};
+use holdpoint_core::run::{Execution, OnInvalidCall};
+use holdpoint_models::routing::ModelsConfig;
+use serde::Deserialize;
+
+use super::time::Span;
+
+/// The port a server listens on when nobody says.
+pub(crate) const PORT_DEFAULT: u16 = 7411;
+
+/// A whole file.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct File {
+    #[serde(default)]
+    pub(crate) server: Server,
+    /// The models, by the names agents use.
+    pub(crate) models: ModelsConfig,
+    /// The agents. The first is the default one.
+    pub(crate) agents: Vec<Agent>,
+    /// Layers of policy above the agents' own.
+    #[serde(default)]
+    pub(crate) policies: Vec<Layer>,
+}
+
+/// `[server]`.
+#[derive(Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct Server {
+    pub(crate) listen: SocketAddr,
+    pub(crate) database: Option<PathBuf>,
+    /// Whether the operator may start runs without prompts.
+    pub(crate) bypass_approval: bool,
+    /// How long running tools have to end when the server is stopped.
+    pub(crate) shutdown_grace: Option<Span>,
+}
+
+impl Default for Server {
+    fn default() -> Self {
+        Self {
+            listen: SocketAddr::from(([127, 0, 0, 1], PORT_DEFAULT)),
+            database: None,
+            bypass_approval: false,
+            shutdown_grace: None,
+        }
+    }
+}
+
+/// `[[agents]]`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Agent {
+    pub(crate) name: String,
+    pub(crate) instructions: Option<String>,
+    pub(crate) instructions_file: Option<PathBuf>,
+    pub(crate) model: String,
+    /// Further models a request may name.
+    #[serde(default)]
+    pub(crate) models: Vec<String>,
+    /// Where its tools work.
+    pub(crate) workdir: Option<PathBuf>,
+    /// Its tools; all the built-in ones when absent.
+    pub(crate) tools: Option<Vec<String>>,
+    #[serde(default)]
+    pub(crate) execution: Execution,
+    #[serde(default)]
+    pub(crate) on_invalid_call: OnInvalidCall,
+    #[serde(default)]
+    pub(crate) on_new_message: OnNewMessage,
+    /// How long a request waits for a decision; without a limit when absent.
+    pub(crate) approval_timeout: Option<Span>,
+    #[serde(default)]
+    pub(crate) limits: Limits,
+    /// Whether the model is asked to stream.
+    #[serde(default = "yes")]
+    pub(crate) stream: bool,
+    /// Its own layers of policy.
+    #[serde(default)]
+    pub(crate) policies: Vec<OwnLayer>,
+}
+
+fn yes() -> bool {
+    true
+}
+
+/// `[[policies]]`: a layer for all agents, or for those it names.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Layer {
+    pub(crate) name: String,
+    pub(crate) agents: Option<Vec<String>>,
+    #[serde(default)]
+    pub(crate) allow: Vec<Glob>,
+    #[serde(default)]
+    pub(crate) require_approval_for: Vec<Glob>,
+    #[serde(default)]
+    pub(crate) deny: Vec<Glob>,
+}
+
+impl Layer {
+    pub(crate) fn is_for(&self, agent: &str) -> bool {
+        self.agents.as_ref().is_none_or(|names| names.iter().any(|name| name == agent))
+    }
+
+    pub(crate) fn policy(&self) -> Policy {
+        Policy {
+            name: self.name.clone(),
+            allow: self.allow.clone(),
+            require_approval_for: self.require_approval_for.clone(),
+            deny: self.deny.clone(),
+        }
+    }
+}
+
+/// `[[agents.policies]]`: a layer of one agent.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct OwnLayer {
+    pub(crate) name: Option<String>,
+    #[serde(default)]
+    pub(crate) allow: Vec<Glob>,
+    #[serde(default)]
+    pub(crate) require_approval_for: Vec<Glob>,
+    #[serde(default)]
+    pub(crate) deny: Vec<Glob>,
+}
+
+impl OwnLayer {
+    pub(crate) fn policy(&self, agent: &str) -> Policy {
+        Policy {
+            name: self.name.clone().unwrap_or_else(|| format!("{agent}'s policy")),
+            allow: self.allow.clone(),
+            require_approval_for: self.require_approval_for.clone(),
+            deny: self.deny.clone(),
+        }
+    }
+}

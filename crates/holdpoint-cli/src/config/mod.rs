@@ -1,0 +1,98 @@
+//! The configuration of a server: from a file to agents that can run.
+
+mod agents;
+mod file;
+mod guard;
+mod models;
+mod read;
+mod time;
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use holdpoint::Agent;
+
+use crate::fail::{Fail, Result};
+
+pub(crate) use agents::shipped_policy;
+pub(crate) use guard::Protected;
+
+/// How long running tools have to end when the server is stopped and nobody says.
+pub(crate) const SHUTDOWN_GRACE_DEFAULT: Duration = Duration::from_secs(10);
+
+/// A configuration that was read and checked.
+pub(crate) struct Config {
+    pub(crate) listen: SocketAddr,
+    pub(crate) database: PathBuf,
+    pub(crate) bypass_approval: bool,
+    pub(crate) shutdown_grace: Duration,
+    pub(crate) agents: Vec<Agent>,
+    /// What is not wrong but can hardly be meant.
+    pub(crate) warnings: Vec<String>,
+}
+
+/// Reads and checks the configuration at this path, or at the usual one.
+pub(crate) fn load(path: Option<&Path>) -> Result<Config> {
+    let path = match path {
+        Some(path) => path.to_owned(),
+        None => usual()?,
+    };
+    let file = read::file(&path)?;
+    let folder = folder_of(&path)?;
+    let database = match &file.server.database {
+        Some(database) => folder.join(database),
+        None => usual_database()?,
+    };
+    let mut protected = Protected::default();
+    protected.add("the configuration", &path);
+    protected.add("the database", &database);
+    let models = models::load(&file.models, &folder, &mut protected)?;
+    let built = agents::build(&file, &folder, &models, &mut protected)?;
+    for (agent, workdir) in &built.workdirs {
+        protected.check(agent, workdir)?;
+    }
+    Ok(Config {
+        listen: file.server.listen,
+        database,
+        bypass_approval: file.server.bypass_approval,
+        shutdown_grace: file.server.shutdown_grace.map_or(SHUTDOWN_GRACE_DEFAULT, |grace| grace.0),
+        agents: built.agents,
+        warnings: built.warnings,
+    })
+}
+
+fn usual() -> Result<PathBuf> {
+    let path =
+        read::usual_path().ok_or_else(|| Fail::usage("there is no HOME to look for a configuration in"))?;
+    if path.exists() {
+        return Ok(path);
+    }
+    Err(Fail::usage(format!("there is no configuration at `{}`", path.display())).hint(
+        "name one with --config FILE; README.md has one to start with, and `holdpoint demo` needs none",
+    ))
+}
+
+/// The folder that the paths of a configuration start from.
+fn folder_of(path: &Path) -> Result<PathBuf> {
+    let absolute = std::path::absolute(path)
+        .map_err(|error| Fail::usage(format!("`{}` cannot be found: {error}", path.display())))?;
+    Ok(absolute.parent().unwrap_or(Path::new("/")).to_owned())
+}
+
+fn usual_database() -> Result<PathBuf> {
+    let folder = match std::env::var_os("XDG_STATE_HOME").filter(|value| !value.is_empty()) {
+        Some(folder) => PathBuf::from(folder),
+        None => match std::env::var_os("HOME") {
+            Some(home) => Path::new(&home).join(".local/state"),
+            None => {
+                return Err(Fail::usage("there is no HOME to keep the database in")
+                    .hint("set `database` under `[server]`"));
+            }
+        },
+    };
+    Ok(folder.join("holdpoint/holdpoint.db"))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,169 @@
+use std::os::unix::fs::symlink;
+
+use super::*;
+
+struct Place {
+    dir: tempfile::TempDir,
+}
+
+const SCRIPT: &str = "rules: [{answer: {text: hello}}]\n";
+
+impl Place {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir(dir.path().join("work")).unwrap();
+        std::fs::write(dir.path().join("script.yaml"), SCRIPT).unwrap();
+        Self { dir }
+    }
+
+    fn load(&self, config: &str) -> Result<Config> {
+        let path = self.dir.path().join("holdpoint.toml");
+        std::fs::write(&path, config).unwrap();
+        load(Some(&path))
+    }
+
+    fn fails(&self, config: &str) -> String {
+        self.load(config).err().map(|fail| fail.to_string()).unwrap_or_default()
+    }
+}
+
+const MODEL: &str = "[models.m]\nprovider = \"scripted\"\nscript = \"script.yaml\"\n";
+
+fn config(server: &str, agent: &str, rest: &str) -> String {
+    format!(
+        "[server]\ndatabase = \"data/holdpoint.db\"\n{server}\n{MODEL}\n[[agents]]\nname = \"main\"\nmodel = \"m\"\nworkdir = \"work\"\n{agent}\n{rest}"
+    )
+}
+
+#[test]
+fn a_small_configuration_gives_an_agent_with_the_built_in_tools_and_the_shipped_policy() {
+    let place = Place::new();
+    let config = place.load(&config("", "", "")).unwrap();
+    assert_eq!(config.listen.to_string(), "127.0.0.1:7411");
+    assert_eq!(config.database, place.dir.path().join("data/holdpoint.db"));
+    assert!(!config.bypass_approval);
+    assert_eq!(config.warnings, [""; 0]);
+    let agent = &config.agents[0];
+    assert_eq!(agent.tools().names(), ["Read", "List", "Search", "Write", "Edit", "Delete", "Bash"]);
+    let verdicts: Vec<_> =
+        agent.tools().names().iter().map(|name| agent.policy().rule(name).verdict.as_str()).collect();
+    assert_eq!(verdicts, ["allow", "allow", "allow", "ask", "ask", "ask", "ask"]);
+    assert_eq!(agent.model_names().collect::<Vec<_>>(), ["m"], "by the name the configuration gives it");
+}
+
+#[test]
+fn layers_combine_to_the_strictest_and_apply_to_the_agents_they_name() {
+    let place = Place::new();
+    let config = place
+        .load(&config(
+            "",
+            "[[agents.policies]]\nallow = [\"*\"]\n",
+            "[[policies]]\nname = \"house\"\nallow = [\"*\"]\ndeny = [\"Bash\"]\nrequire_approval_for = [\"Write\"]\n\
+             [[agents]]\nname = \"other\"\nmodel = \"m\"\nworkdir = \"work\"\n\
+             [[policies]]\nname = \"others\"\nagents = [\"other\"]\nallow = [\"Read\"]\n",
+        ))
+        .unwrap();
+    let says = |agent: usize, tool| config.agents[agent].policy().rule(tool).verdict.as_str();
+    assert_eq!(
+        ["Read", "Write", "Edit", "Bash"].map(|tool| says(0, tool)),
+        ["allow", "ask", "allow", "deny"]
+    );
+    assert_eq!(["Read", "Write", "Edit", "Bash"].map(|tool| says(1, tool)), ["allow", "ask", "ask", "deny"]);
+}
+
+#[test]
+fn a_rule_that_can_never_apply_is_a_warning_that_names_it() {
+    let place = Place::new();
+    let config = place
+        .load(&config(
+            "",
+            "tools = [\"Read\", \"Write\"]\n[[agents.policies]]\nallow = [\"read\", \"R*\"]\n",
+            "[[policies]]\nname = \"house\"\nallow = [\"*\"]\ndeny = [\"Bash\", \"Write\"]\n",
+        ))
+        .unwrap();
+    assert_eq!(config.warnings.len(), 2, "{:?}", config.warnings);
+    assert!(config.warnings[0].contains("policy `main's policy` of agent `main`: the rule allow = \"read\""));
+    assert!(config.warnings[1].contains("policy `house`: the rule deny = \"Bash\""));
+}
+
+#[test]
+fn what_cannot_be_meant_is_refused_with_what_to_do() {
+    let place = Place::new();
+    for (server, agent, rest, says) in [
+        ("", "tools = [\"read\"]", "", "agent `main`: there is no tool `read`\n\nhint: did you mean `Read`?"),
+        ("", "tools = [\"Fetch\"]", "", "hint: there are: Read, List, Search, Write, Edit, Delete, Bash"),
+        ("", "models = [\"mm\"]", "", "agent `main`: there is no model `mm`\n\nhint: there are: m"),
+        ("", "limits = {rounds = 0}", "", "`limits.rounds` is 0, with which nothing could run"),
+        ("", "limits = {calls_per_reply = 65}", "", "calls_per_reply is 65, at most 64"),
+        (
+            "",
+            "instructions = \"a\"\ninstructions_file = \"b\"",
+            "",
+            "both `instructions` and `instructions_file`",
+        ),
+        ("", "instructions_file = \"b.md\"", "", "b.md` cannot be read"),
+        (
+            "",
+            "approval_timeout = 30",
+            "",
+            "30 has no unit; write a whole number and its unit, such as \"30s\"",
+        ),
+        ("", "approval_timeout = \"0s\"", "", "at least 1s and at most 3650d"),
+        ("shutdown_grace = \"1w\"", "", "", "is not a time"),
+        ("listen = \"localhost\"", "", "", "line 3, column 10"),
+        ("listen = \"127.0.0.1:99999\"", "", "", "line 3, column 10"),
+        ("", "", "[[agents]]\nname = \"main\"\nmodel = \"m\"\ntools = []\n", "two agents are named `main`"),
+        ("", "", "[[agents]]\nname = \"two\"\nmodel = \"m\"\n", "agent `two`: its tools need a `workdir`"),
+        ("", "", "[[agents]]\nname = \"a b\"\nmodel = \"m\"\ntools = []\n", "agent name \"a b\""),
+        (
+            "",
+            "",
+            "[[policies]]\nname = \"p\"\nagents = [\"mian\"]\n",
+            "there is no agent `mian`\n\nhint: did you mean `main`?",
+        ),
+        ("", "", "[[policies]]\nname = \"p\"\nallow = [\"read file\"]\n", "can match no tool"),
+        ("", "", "[[policies]]\nname = \"p\"\nallow = [\"\"]\n", "an empty pattern matches no tool"),
+        ("", "", "[models.x]\nprovider = \"scripted\"\n", "a scripted model needs the path of its script"),
+        ("", "", "[models.x]\nprovider = \"openia\"\nmodel = \"y\"\n", "did you mean `openai`?"),
+    ] {
+        let error = place.fails(&config(server, agent, rest));
+        assert!(error.starts_with("error: ") && error.contains(says), "{server}{agent}{rest}\n{error}");
+    }
+    assert!(place.fails(&format!("agents = []\n{MODEL}")).contains("the configuration has no agent"));
+    assert!(place.fails(&format!("[[agents]]\nname = \"main\"\n{MODEL}")).contains("missing field `model`"));
+}
+
+/// What decides what an agent may do must be out of its reach.
+#[test]
+fn nothing_that_decides_may_lie_where_the_tools_work() {
+    let place = Place::new();
+    let work = place.dir.path().join("work");
+    for (name, what) in [("s.yaml", "script"), ("i.md", "instructions")] {
+        std::fs::write(work.join(name), if what == "script" { SCRIPT } else { "be kind" }).unwrap();
+    }
+    symlink("work/s.yaml", place.dir.path().join("link-into.yaml")).unwrap();
+    symlink("../script.yaml", work.join("link-out.yaml")).unwrap();
+    symlink("work", place.dir.path().join("alias")).unwrap();
+    let elsewhere = |script: &str| format!("[models.x]\nprovider = \"scripted\"\nscript = \"{script}\"\n");
+    for (text, says) in [
+        (config("", "", &elsewhere("work/s.yaml")), "the script of model `x`"),
+        (config("", "", &elsewhere("link-into.yaml")), "the script of model `x`"),
+        (config("", "", &elsewhere("work/link-out.yaml")), "the script of model `x`"),
+        (config("", "", &elsewhere("alias/s.yaml")), "the script of model `x`"),
+        (config("", "", &elsewhere("data/../work/../work/s.yaml")), ""),
+        (config("", "instructions_file = \"work/i.md\"", ""), "the instructions of agent `main`"),
+        (config("", "", "").replace("data/", "work/"), "the database"),
+        (config("", "", "").replace("data/", "alias/new/deep/"), "the database"),
+        (config("", "", "").replace("workdir = \"work\"", "workdir = \".\""), "the configuration"),
+        (config("", "", "").replace("workdir = \"work\"", "workdir = \"/\""), "the configuration"),
+    ] {
+        std::fs::create_dir_all(place.dir.path().join("data")).unwrap();
+        let error = place.fails(&text);
+        assert!(
+            error.contains(says)
+                && error.contains("where the tools of agent `main` work")
+                && error.contains("hint: "),
+            "{text}\n{error}"
+        );
+    }
+}

@@ -1,0 +1,138 @@
+//! Lists: what waits, what runs, what happened.
+
+use holdpoint_protocol::{FinishStatus, RunId, RunStatus, RunView};
+
+use crate::access;
+use crate::args::{Audit, Cancel, List, Runs};
+use crate::client::Client;
+use crate::fail::{Fail, Result};
+use crate::request;
+use crate::term;
+use crate::text::line;
+
+/// `inbox`.
+pub(crate) async fn inbox(args: List) -> Result<()> {
+    let client = access::client(&args.at.server)?;
+    let mut count = 0_usize;
+    client
+        .pending(|interaction| {
+            count += 1;
+            if args.json {
+                print_json(&interaction);
+            } else {
+                term::out(&format!(
+                    "{}  {}  {:8}  {}",
+                    interaction.request_id,
+                    interaction.created_at,
+                    request::kind(interaction.kind),
+                    request::title(&interaction)
+                ));
+            }
+        })
+        .await?;
+    if count == 0 && !args.json {
+        term::say("nothing waits for a decision");
+    }
+    Ok(())
+}
+
+/// `runs`.
+pub(crate) async fn runs(args: Runs) -> Result<()> {
+    let client = access::client(&args.list.at.server)?;
+    let status = args.status.as_deref();
+    let known = ["running", "suspended", "cancelling", "finished", "failed", "quarantined"];
+    if let Some(unknown) = status.filter(|status| !known.contains(status)) {
+        return Err(Fail::usage(format!("no run stands as `{}`", line(unknown)))
+            .hint(format!("there are: {}", known.join(", "))));
+    }
+    let mut count = 0_usize;
+    client
+        .runs(status, |run| {
+            count += 1;
+            if args.list.json {
+                print_json(&run);
+            } else {
+                term::out(&run_line(&run));
+            }
+        })
+        .await?;
+    if count == 0 && !args.list.json {
+        term::say("there are no such runs");
+    }
+    Ok(())
+}
+
+fn run_line(run: &RunView) -> String {
+    let stands = match run.finish {
+        Some(FinishStatus::Success) => "success",
+        Some(FinishStatus::Stopped) => "stopped",
+        Some(FinishStatus::LimitExceeded) => "limit_exceeded",
+        Some(FinishStatus::Cancelled) => "cancelled",
+        Some(FinishStatus::Superseded) => "superseded",
+        None => match run.status {
+            RunStatus::Running => "running",
+            RunStatus::Suspended => "suspended",
+            RunStatus::Cancelling => "cancelling",
+            RunStatus::Finished => "finished",
+            RunStatus::Failed => "failed",
+            RunStatus::Quarantined => "quarantined",
+        },
+    };
+    let waits = match run.pending.len() {
+        0 => String::new(),
+        waits => format!("  {waits} pending"),
+    };
+    format!("{}  {}  {stands:14}  {}{waits}", run.run_id, run.created_at, line(run.agent.as_str()))
+}
+
+/// `cancel`.
+pub(crate) async fn cancel(args: Cancel) -> Result<()> {
+    access::client(&args.at.server)?.cancel(args.id).await?;
+    term::out(&format!("cancelled {}", args.id));
+    Ok(())
+}
+
+/// `audit`.
+pub(crate) async fn audit(args: Audit) -> Result<()> {
+    let client = access::client(&args.at.server)?;
+    let run = match (args.run, args.verify) {
+        (Some(run), false) => run,
+        (run, true) => return verify(&client, run).await,
+        (None, false) => {
+            return Err(Fail::usage("whose record is to be printed?").hint(
+                "name a run; `holdpoint runs` lists them. `holdpoint audit --verify` checks all of them",
+            ));
+        }
+    };
+    client.audit(run, |record| term::out(record.get())).await
+}
+
+/// Checks records, and prints how each was found. One that is broken is a failure.
+async fn verify(client: &Client, run: Option<RunId>) -> Result<()> {
+    let (mut whole, mut broken) = (0_usize, 0_usize);
+    client
+        .verify_audit(run, |chain| {
+            if chain.whole {
+                whole += 1
+            } else {
+                broken += 1
+            }
+            print_json(&chain);
+        })
+        .await?;
+    if broken > 0 {
+        return Err(Fail::new(format!(
+            "{broken} of {} records were changed after they were written",
+            whole + broken
+        ))
+        .hint("`brokenAt` names the first row of each that is not what it was"));
+    }
+    Ok(())
+}
+
+fn print_json(row: &impl serde::Serialize) {
+    match serde_json::to_string(row) {
+        Ok(json) => term::out(&json),
+        Err(error) => term::say(&format!("a row cannot be written: {error}")),
+    }
+}

@@ -1,0 +1,147 @@
+//! A request as the person who decides it is shown it: whole, safe, the server's own words first.
+
+use holdpoint_protocol::{
+    DecisionWord, Interaction, InteractionKind, InteractionStatus, OnTimeout, Reason, Render, RequestId,
+    Timestamp,
+};
+use serde::Deserialize;
+
+use crate::fail::{Fail, Result};
+use crate::term::Style;
+use crate::text::{block, line, safe};
+
+/// What an approval and an in-doubt request have in common, as the event says it.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Asked {
+    pub(crate) request_id: RequestId,
+    pub(crate) tool_name: String,
+    pub(crate) arguments: String,
+    pub(crate) digest: String,
+    pub(crate) decisions: Vec<DecisionWord>,
+    pub(crate) render: Render,
+    on_timeout: OnTimeout,
+    deadline: Option<Timestamp>,
+    reason: Option<Reason>,
+    approvers: Option<Vec<String>>,
+    changed: Option<String>,
+    attempt: Option<u32>,
+    started_at: Option<Timestamp>,
+    late_result: Option<Box<serde_json::value::RawValue>>,
+}
+
+impl Asked {
+    /// Out of an interaction, or out of an event.
+    pub(crate) fn read(json: &str) -> Result<Self> {
+        serde_json::from_str(json).map_err(|error| Fail::new(format!("the request cannot be read: {error}")))
+    }
+
+    /// Whether it is about a call that may have run.
+    pub(crate) fn is_in_doubt(&self) -> bool {
+        self.attempt.is_some()
+    }
+
+    pub(crate) fn takes(&self, word: DecisionWord) -> bool {
+        self.decisions.contains(&word)
+    }
+
+    /// The whole request. `width` is the terminal's, if it is one.
+    pub(crate) fn shown(&self, style: Style, width: Option<usize>) -> String {
+        let mut out = format!("{}\n", style.bold(&safe(&self.render.title)));
+        if let Some(attempt) = self.attempt {
+            let when = self.started_at.map(|at| format!(" at {at}")).unwrap_or_default();
+            out.push_str(&format!(
+                "IT MAY HAVE RUN: attempt {attempt} was started{when}, and how it ended is not known\n"
+            ));
+        }
+        for field in &self.render.fields {
+            out.push_str(&format!("{}:\n{}", safe(&field.name), block(&field.value, width)));
+        }
+        if self.render.fields.is_empty() {
+            out.push_str("no arguments\n");
+        }
+        if let Some(result) = &self.late_result {
+            out.push_str(&format!(
+                "a result that came too late to count:\n{}",
+                block(&line(result.get()), width)
+            ));
+        }
+        for warning in &self.render.warnings {
+            out.push_str(&format!("warning: {}\n", safe(warning)));
+        }
+        if let Some(changed) = &self.changed {
+            out.push_str(&format!("asked again, because this changed:\n{}", block(&line(changed), width)));
+        }
+        out.push_str(&self.small_print(style));
+        out
+    }
+
+    fn small_print(&self, style: Style) -> String {
+        let mut lines = vec![format!("request {}", self.request_id)];
+        if let Some(reason) = &self.reason {
+            lines.push(format!("asked by policy {}, rule {}", line(&reason.policy), line(&reason.rule)));
+        }
+        if let Some(approvers) = &self.approvers {
+            lines.push(format!("to be decided by {}", line(&approvers.join(", "))));
+        }
+        if let Some(deadline) = self.deadline {
+            let then = match self.on_timeout {
+                OnTimeout::Deny => "it expires and is not executed",
+                OnTimeout::Wait => "it stays open",
+                OnTimeout::Policy => "a preset decides",
+                OnTimeout::Leave => "it is left as unknown",
+            };
+            lines.push(format!("until {deadline}, then {then}"));
+        }
+        lines.push(format!("{} characters of arguments, all of them shown", self.arguments.chars().count()));
+        lines.push(format!("digest {}", line(&self.digest)));
+        lines.iter().map(|line| format!("{}\n", style.dim(line))).collect()
+    }
+}
+
+/// How an interaction stands, in a word.
+pub(crate) fn status(status: InteractionStatus) -> &'static str {
+    match status {
+        InteractionStatus::Pending => "pending",
+        InteractionStatus::Decided => "decided",
+        InteractionStatus::Expired => "expired",
+        InteractionStatus::Cancelled => "cancelled",
+        InteractionStatus::Superseded => "superseded",
+    }
+}
+
+/// What kind of interaction it is, in a word or two.
+pub(crate) fn kind(kind: InteractionKind) -> &'static str {
+    match kind {
+        InteractionKind::Approval => "approval",
+        InteractionKind::Question => "question",
+        InteractionKind::InDoubt => "in doubt",
+    }
+}
+
+/// What closed an interaction, in a sentence.
+pub(crate) fn closed(interaction: &Interaction) -> Option<String> {
+    let decision = interaction.decision.as_ref()?;
+    let by = match &decision.by.actor {
+        Some(actor) => format!(" by {}", line(actor.as_str())),
+        None => String::new(),
+    };
+    let reason = match &decision.reason {
+        Some(reason) => format!(": {}", line(reason)),
+        None => String::new(),
+    };
+    Some(format!("{}{by} at {}{reason}", line(&decision.decision), decision.at))
+}
+
+/// The one line of an interaction in a list.
+pub(crate) fn title(interaction: &Interaction) -> String {
+    #[derive(Deserialize)]
+    struct Titled {
+        render: Option<Render>,
+    }
+    let titled = serde_json::from_str::<Titled>(interaction.request.get()).ok();
+    match titled.and_then(|titled| titled.render) {
+        Some(render) => safe(&render.title),
+        None => format!("{} asks", line(interaction.agent.as_str())),
+    }
+}

@@ -22,8 +22,12 @@ const UUID_TEXT: usize = 36;
 const DIGEST_PREFIX: &[u8] = b"sha256:";
 const DIGEST_TEXT: usize = DIGEST_PREFIX.len() + 64;
 
-/// Frequent texts, each starting with `"` or `{`. Never changed, only added to: stored values hold their places.
+/// Frequent texts, each starting with `"` or `{`, the longer before the shorter. Never changed, only added to: stored values
+/// hold their places.
 const WORDS: [&str; 20] = [
+    "{\"kind\":\"request_opened\",\"call\":\"",
+    "{\"kind\":\"execution_started\",\"call\":\"",
+    "{\"kind\":\"call_settled\",\"call\":\"",
     "{\"kind\":\"",
     "\",\"actor\":\"",
     "\",\"call\":\"",
@@ -40,21 +44,49 @@ const WORDS: [&str; 20] = [
     "\",\"name\":\"",
     "\",\"value\":\"",
     "\"decision\":\"",
-    "request_opened\",\"call\":\"",
-    "execution_started\",\"call\":\"",
-    "call_settled\",\"call\":\"",
     "\",\"result\":",
 ];
 
 /// Appends the packed text.
 pub(super) fn pack(run: RunId, text: &str, out: &mut Vec<u8>) {
     let bytes = text.as_bytes();
-    let mut at = 0;
-    // An id stands at the start of a string, or - the run in a call's id - is followed by a dot.
-    let mut after_quote = false;
+    // What has been looked at and is kept as it is begins at `kept`.
+    let (mut kept, mut at) = (0, 0);
     while let Some(&byte) = bytes.get(at) {
         let rest = &bytes[at..];
-        if after_quote && let Some(id) = uuid(rest) {
+        let replaced = match byte {
+            b'"' | b'{' => word(rest),
+            b's' => digest(rest).map(|digest| {
+                out.extend_from_slice(&bytes[kept..at]);
+                out.push(DIGEST);
+                out.extend_from_slice(&digest);
+                kept = at + DIGEST_TEXT;
+                (None, DIGEST_TEXT)
+            }),
+            0..0x20 => {
+                out.extend_from_slice(&bytes[kept..at]);
+                out.extend_from_slice(&[LITERAL, byte]);
+                kept = at + 1;
+                Some((None, 1))
+            }
+            _ => None,
+        };
+        if let Some((mark, len)) = replaced {
+            if let Some(mark) = mark {
+                out.extend_from_slice(&bytes[kept..at]);
+                out.push(mark);
+                kept = at + len;
+            }
+            at += len;
+        } else {
+            at += 1;
+        }
+        // An id stands at the start of a string; the run in a call's id is followed by a dot.
+        if bytes[at - 1] == b'"'
+            && bytes.get(at + 8) == Some(&b'-')
+            && let Some(id) = uuid(&bytes[at..])
+        {
+            out.extend_from_slice(&bytes[kept..at]);
             if id == *run.0.as_bytes() {
                 out.push(OWN_RUN);
             } else {
@@ -62,35 +94,10 @@ pub(super) fn pack(run: RunId, text: &str, out: &mut Vec<u8>) {
                 out.extend_from_slice(&id);
             }
             at += UUID_TEXT;
-            after_quote = false;
-            continue;
+            kept = at;
         }
-        match byte {
-            b'"' | b'{' | b'r' | b'e' | b'c' => {
-                if let Some((mark, word)) = word(rest, after_quote) {
-                    out.push(mark);
-                    at += word.len();
-                    after_quote = word.ends_with('"');
-                    continue;
-                }
-                out.push(byte);
-            }
-            b's' => {
-                if let Some(digest) = digest(rest) {
-                    out.push(DIGEST);
-                    out.extend_from_slice(&digest);
-                    at += DIGEST_TEXT;
-                    after_quote = false;
-                    continue;
-                }
-                out.push(byte);
-            }
-            0..0x20 => out.extend_from_slice(&[LITERAL, byte]),
-            _ => out.push(byte),
-        }
-        after_quote = byte == b'"';
-        at += 1;
     }
+    out.extend_from_slice(&bytes[kept..]);
 }
 
 /// The text that was packed.
@@ -132,13 +139,14 @@ fn cut() -> crate::Error {
     corrupt("cut short")
 }
 
-fn word(rest: &[u8], after_quote: bool) -> Option<(u8, &'static str)> {
-    // Those that start with a letter are values: looked for at the start of a string only.
-    let starts_string = !matches!(rest.first(), Some(b'"' | b'{'));
-    if starts_string && !after_quote {
-        return None;
-    }
-    (FIRST_WORD..).zip(WORDS).find(|(_, word)| rest.starts_with(word.as_bytes()))
+/// The mark of the word that the text begins with, and how long the word is.
+fn word(rest: &[u8]) -> Option<(Option<u8>, usize)> {
+    let begins = rest.get(..4)?;
+    (FIRST_WORD..)
+        .zip(&WORDS)
+        // Most quotes begin none of them: four bytes tell.
+        .find(|(_, word)| word.as_bytes()[..4] == *begins && rest.starts_with(word.as_bytes()))
+        .map(|(mark, word)| (Some(mark), word.len()))
 }
 
 fn uuid(text: &[u8]) -> Option<[u8; 16]> {

@@ -5,7 +5,7 @@ use holdpoint_protocol::{RequestId, RunId, Timestamp};
 use rusqlite::params;
 
 use super::rows::{self, select_request};
-use super::txn::{Done, Txn};
+use super::txn::{Done, Head, Txn};
 use crate::chain::ms;
 use crate::codes;
 use crate::compact::FactRef;
@@ -16,18 +16,16 @@ impl Txn<'_> {
     pub(super) fn decide(&mut self, cx: &Context, decide: &Decide) -> Done<DecideReply> {
         let Some(tenant) = self.tenant(&cx.tenant)? else { return Ok(DecideReply::NotFound) };
         let Some(request) = self.request(tenant, decide.request)? else { return Ok(DecideReply::NotFound) };
-        let cancel = self.head(tenant, request.run())?.and_then(|head| head.cancel);
+        let mut head = self.head_of(tenant, &request)?;
         let now = self.now();
-        match facts::judge(&request, cancel.as_ref(), decide, now) {
+        match facts::judge(&request, head.cancel.as_ref(), decide, now) {
             Judgement::Take(decision) => {
                 let stored = (*decision).clone();
-                let noted = self.close_by_fact(tenant, &request, Closing::Decided(decision), now)?;
+                let noted = self.close_by_fact(&mut head, &request, Closing::Decided(decision), now)?;
                 Ok(DecideReply::Taken { decision: stored, noted })
             }
             Judgement::Refuse(reply, record) => {
-                if let Some(record) = record
-                    && let Some(mut head) = self.head(tenant, request.run())?
-                {
+                if let Some(record) = record {
                     self.append_record(&mut head, &record, now)?;
                 }
                 Ok(reply)
@@ -41,7 +39,8 @@ impl Txn<'_> {
         let now = self.now();
         for id in requests {
             if let Some(request) = self.request(tenant, *id)?.filter(Request::is_open) {
-                noted.push(self.close_by_fact(tenant, &request, Closing::GateError, now)?);
+                let mut head = self.head_of(tenant, &request)?;
+                noted.push(self.close_by_fact(&mut head, &request, Closing::GateError, now)?);
             }
         }
         Ok(noted)
@@ -57,31 +56,34 @@ impl Txn<'_> {
             self.many(sql, params![ms(now), limit], |row| Ok((row.get::<_, i64>(0)?, rows::request(row))))?;
         let mut noted = Vec::with_capacity(due.len());
         for (tenant, request) in due {
-            noted.push(self.close_by_fact(tenant, &request?, Closing::Expired, now)?);
+            let request = request?;
+            let mut head = self.head_of(tenant, &request)?;
+            noted.push(self.close_by_fact(&mut head, &request, Closing::Expired, now)?);
         }
         Ok(noted)
+    }
+
+    fn head_of(&self, tenant: i64, request: &Request) -> Done<Head> {
+        let head = self.head(tenant, request.run())?;
+        Ok(head.ok_or_else(|| Error::Corrupt(format!("request {} has no run", request.id)))?)
     }
 
     /// Closes an open request of this transaction.
     fn close_by_fact(
         &mut self,
-        tenant: i64,
+        head: &mut Head,
         request: &Request,
         closing: Closing,
         now: Timestamp,
     ) -> Done<Noted> {
-        let run = request.run();
-        let mut head = self
-            .head(tenant, run)?
-            .ok_or_else(|| Error::Corrupt(format!("request {} has no run", request.id)))?;
         let written = facts::close(request, closing, now);
         let fact = reference(&written.fact);
-        self.close_request(run, request.id, codes::request_status::code(written.status), &written.closure)?;
-        self.pending_changed(tenant, 0, 1);
+        self.close_request(head, request.seq, written.status, &written.closure)?;
+        self.pending_changed(head.tenant, 0, 1);
         head.open = head.open.saturating_sub(1);
-        let event = self.append_fact(&mut head, written.event, &written.audit, Some(&fact), now)?;
-        let owner = self.noted(&mut head)?;
-        Ok(Noted { cx: self.cx(&head)?, run, event, owner })
+        let event = self.append_fact(head, written.event, &written.audit, Some(&fact), now)?;
+        let owner = self.noted(head)?;
+        Ok(Noted { cx: self.cx(head)?, run: head.id, event, owner })
     }
 
     pub(super) fn cancel(&mut self, cx: &Context, run: RunId, kind: CancelKind) -> Done<CancelReply> {

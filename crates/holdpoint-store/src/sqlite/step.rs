@@ -2,7 +2,7 @@
 
 use holdpoint_core::digest::CallDigest;
 use holdpoint_core::run::{Closed, LedgerLine, Opened, SNAPSHOT_VERSION};
-use holdpoint_protocol::{Event, Pending, RequestId, RunId, RunStatus, Timestamp};
+use holdpoint_protocol::{Event, InteractionStatus, Pending, RunId, RunStatus, Timestamp};
 use rusqlite::params;
 use std::sync::Arc;
 
@@ -176,7 +176,8 @@ impl Txn<'_> {
         let first_seq = head.next_seq;
         for closed in &new.closed {
             let (status, closure) = facts::closed_by_run(closed.request, closed.why, &new.events, now);
-            self.close_request(head.id, closed.request, codes::request_status::code(status), &closure)?;
+            let seq = self.request(head.tenant, closed.request)?.map_or(0, |request| request.seq);
+            self.close_request(head, seq, status, &closure)?;
         }
         for opened in &new.opened {
             self.insert_request(head, opened, first_seq + opened.event as u64, now)?;
@@ -325,13 +326,15 @@ impl Txn<'_> {
 
     pub(super) fn close_request(
         &self,
-        run: RunId,
-        id: RequestId,
-        status: i64,
+        head: &Head,
+        seq: u64,
+        status: InteractionStatus,
         closure: &Closure,
     ) -> Done<()> {
-        let sql = "UPDATE request SET status = ?2, closure = ?3 WHERE id = ?1";
-        self.execute(sql, params![id.0.as_bytes(), status, compact::write(run, closure)?])?;
+        let sql = "UPDATE request SET status = ?4, closure = ?5 WHERE tenant = ?1 AND run = ?2 AND seq = ?3";
+        let status = codes::request_status::code(status);
+        let closure = compact::write(head.id, closure)?;
+        self.execute(sql, params![head.tenant, head.id.0.as_bytes(), seq as i64, status, closure])?;
         Ok(())
     }
 

@@ -26,6 +26,7 @@ pub(super) struct Caches {
     pub(super) incarnation: i64,
     pub(super) pending_max: u64,
     tenants: HashMap<TenantId, i64>,
+    names: HashMap<i64, TenantId>,
     /// Open requests by tenant.
     pending: HashMap<i64, u64>,
     pub(super) tool_sets: HashMap<DefinitionDigest, i64>,
@@ -37,6 +38,7 @@ impl Caches {
             incarnation,
             pending_max,
             tenants: HashMap::new(),
+            names: HashMap::new(),
             pending: HashMap::new(),
             tool_sets: HashMap::new(),
         }
@@ -44,6 +46,7 @@ impl Caches {
 
     pub(super) fn forget(&mut self) {
         self.tenants.clear();
+        self.names.clear();
         self.pending.clear();
         self.tool_sets.clear();
     }
@@ -151,11 +154,16 @@ impl<'a> Txn<'a> {
         Ok(id)
     }
 
-    pub(super) fn tenant_name(&self, id: i64) -> Done<TenantId> {
+    fn tenant_name(&mut self, id: i64) -> Done<TenantId> {
+        if let Some(name) = self.caches.names.get(&id) {
+            return Ok(name.clone());
+        }
         let name: Option<String> =
             self.one("SELECT name FROM tenant WHERE id = ?1", [id], |row| row.get(0))?;
         let name = name.and_then(|name| TenantId::new(&name).ok());
-        name.ok_or_else(|| Error::Corrupt(format!("there is no tenant {id}")).into())
+        let name = name.ok_or_else(|| Error::Corrupt(format!("there is no tenant {id}")))?;
+        self.caches.names.insert(id, name.clone());
+        Ok(name)
     }
 
     /// Open requests of a tenant.
@@ -283,7 +291,7 @@ impl<'a> Txn<'a> {
         Ok(Owner::Taken)
     }
 
-    pub(super) fn cx(&self, head: &Head) -> Done<Context> {
+    pub(super) fn cx(&mut self, head: &Head) -> Done<Context> {
         Ok(Context { tenant: self.tenant_name(head.tenant)?, actor: head.actor.clone() })
     }
 }

@@ -211,8 +211,8 @@ impl Built {
     /// A layer for several agents is dead only where it matches a tool of none of them.
     fn warn_of_dead_rules(&mut self, layer: &file::Layer) {
         let agents = self.agents.iter().filter(|agent| layer.is_for(agent.name().as_str()));
-        let names: Vec<&str> = agents.flat_map(|agent| agent.tools().names()).map(String::as_str).collect();
-        let dead = layer.policy().rules_without_a_tool(names.iter().copied());
+        let names: Vec<String> = agents.flat_map(|agent| agent.tools().names().to_vec()).collect();
+        let dead = layer.policy().rules_without_a_tool(names.iter().map(String::as_str));
         self.warn(&format!("policy `{}`", layer.name), &dead);
     }
 

@@ -31,8 +31,8 @@ fuzz_target!(|data: &[u8]| {
     let options = WireOptions::default();
     let habits = Habits { cumulative_arguments: true, repeats_at_close: true };
     let wires: [Box<dyn Wire>; 4] = [
-        Box::new(Chat { options: options.clone(), profile: Profile::STRICT }),
-        Box::new(Chat { options: options.clone(), profile: Profile { habits, ..Profile::STRICT } }),
+        Box::new(Chat { options: options.clone(), profile: Profile::STRICT, origin: "host".into() }),
+        Box::new(Chat { options: options.clone(), profile: Profile { habits, ..Profile::STRICT }, origin: "host".into() }),
         Box::new(Anthropic { options: options.clone() }),
         Box::new(Responses { options, encrypted_reasoning: false }),
     ];

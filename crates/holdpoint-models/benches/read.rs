@@ -160,7 +160,7 @@ fn wires(bytes: usize) -> Vec<Case> {
     vec![
         (
             "Chat Completions",
-            Box::new(Chat { options: options.clone(), profile: Profile::STRICT }),
+            Box::new(Chat { options: options.clone(), profile: Profile::STRICT, origin: "host".into() }),
             chat_events,
         ),
         ("Messages", Box::new(Anthropic { options: options.clone() }), anthropic_events),

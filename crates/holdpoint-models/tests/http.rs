@@ -12,6 +12,7 @@ use common::{Act, Server, answer, chunk, head, stream};
 use holdpoint_core::arguments::ARGUMENTS_MAX_BYTES;
 use holdpoint_core::message::{AssistantItem, Message, UserMessage};
 use holdpoint_core::tool::ToolDefinition;
+use holdpoint_models::http::DOCUMENT_MAX_BYTES;
 use holdpoint_models::routing::{ModelConfig, Models, Provider, Secrets, Timeouts};
 use holdpoint_models::{Model, ModelError, ModelRequest, Pieces, Reply, ReplyEnd};
 
@@ -364,4 +365,16 @@ async fn a_paused_reply_is_taken_up_again() {
     let reply = ask(&model_of(Provider::Anthropic, &server, |_| {}), false).await.0.unwrap();
     assert!(matches!(&reply.end, ReplyEnd::Interrupted(why) if why.contains("paused")));
     assert_eq!(server.requests().len(), 9);
+}
+
+#[tokio::test]
+async fn a_document_without_end_is_given_up() {
+    let acts = vec![
+        Act::Send(head(200, "content-type: application/json\r\n")),
+        Act::Send(b"{".to_vec()),
+        Act::Repeat(vec![b' '; 1024 * 1024], DOCUMENT_MAX_BYTES / (1024 * 1024) + 8),
+    ];
+    let server = Server::start(vec![acts]).await;
+    let error = ask(&chat(&server, |config| config.retries = Some(0)), false).await.0.unwrap_err();
+    assert!(error.message.contains("a body over"), "{error}");
 }

@@ -12,7 +12,7 @@ use holdpoint_models::assemble::Habits;
 use holdpoint_models::wire::anthropic::Anthropic;
 use holdpoint_models::wire::chat::{Chat, Profile};
 use holdpoint_models::wire::responses::Responses;
-use holdpoint_models::wire::{Finished, StreamReading, Wire, WireOptions};
+use holdpoint_models::wire::{Finished, ITEMS_MAX, REPLY_MAX_BYTES, StreamReading, Wire, WireOptions};
 use holdpoint_models::{ModelError, Pieces, Reply, ReplyEnd, Unwatched};
 
 #[derive(Default)]
@@ -39,7 +39,11 @@ fn wire(file: &Path) -> Box<dyn Wire> {
         _ => Habits::default(),
     };
     match kind {
-        "chat" => Box::new(Chat { options: options(), profile: Profile { habits, ..Profile::STRICT } }),
+        "chat" => Box::new(Chat {
+            options: options(),
+            profile: Profile { habits, ..Profile::STRICT },
+            origin: "host".into(),
+        }),
         "anthropic" => Box::new(Anthropic { options: options() }),
         "responses" => Box::new(Responses { options: options(), encrypted_reasoning: true }),
         other => panic!("no wire for {other}"),
@@ -192,5 +196,42 @@ fn line_endings_a_mark_and_spacing_change_nothing() {
                 );
             }
         }
+    }
+}
+
+#[test]
+fn what_is_kept_of_a_reply_is_bounded() {
+    let wire = Chat { options: options(), profile: Profile::STRICT, origin: "host".into() };
+    let text = |bytes: usize| {
+        format!(
+            "data: {{\"choices\":[{{\"index\":0,\"delta\":{{\"content\":\"{}\"}}}}]}}\n\n",
+            "x".repeat(bytes)
+        )
+    };
+    let end = "data: {\"choices\":[{\"index\":0,\"delta\":{},\"finish_reason\":\"stop\"}]}\n\n";
+    let piece = text(1024 * 1024);
+    for (more, stands) in [(0, true), (1, false)] {
+        let mut chunks = vec![piece.as_bytes(); REPLY_MAX_BYTES / (1024 * 1024)];
+        let last = text(more);
+        chunks.extend([last.as_bytes(), end.as_bytes()]);
+        let reply = read(&wire, &chunks, &mut Unwatched).unwrap().reply;
+        assert_eq!(reply.end == ReplyEnd::Complete, stands, "{more} over: {:?}", reply.end);
+        assert_eq!(reply.message.text().len(), REPLY_MAX_BYTES);
+    }
+}
+
+#[test]
+fn the_items_of_a_reply_are_bounded() {
+    let wire = Anthropic { options: options() };
+    let block =
+        "data: {\"type\":\"content_block_start\",\"content_block\":{\"type\":\"text\",\"text\":\"\"}}\n\n";
+    let text =
+        "data: {\"type\":\"content_block_start\",\"content_block\":{\"type\":\"text\",\"text\":\"x\"}}\n\n";
+    let end = "data: {\"type\":\"message_delta\",\"delta\":{\"stop_reason\":\"end_turn\"}}\n\n";
+    for (blocks, stands) in [(ITEMS_MAX, true), (ITEMS_MAX + 1, false)] {
+        // Empty blocks cost memory, too.
+        let stream = format!("{text}{}{end}", block.repeat(blocks - 1));
+        let reply = read(&wire, &[stream.as_bytes()], &mut Unwatched).unwrap().reply;
+        assert_eq!(reply.end == ReplyEnd::Complete, stands, "{blocks}: {:?}", reply.end);
     }
 }

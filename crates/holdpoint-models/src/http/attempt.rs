@@ -14,7 +14,7 @@ use crate::sse::Step;
 use crate::wire::{BodyKind, Finished, StreamReading, Wire, body_kind};
 
 /// The longest whole body, in bytes.
-pub(super) const DOCUMENT_MAX_BYTES: usize = 32 * 1024 * 1024;
+pub const DOCUMENT_MAX_BYTES: usize = 32 * 1024 * 1024;
 
 /// The most that is read of a refusal, in bytes.
 const REFUSAL_MAX_BYTES: usize = 64 * 1024;

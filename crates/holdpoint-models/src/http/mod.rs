@@ -20,7 +20,8 @@ use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 use secrecy::{ExposeSecret, SecretString};
 use tokio::time::Instant;
 
-pub use circuit::Circuit;
+pub use attempt::DOCUMENT_MAX_BYTES;
+pub use circuit::{Circuit, FAILURES_TO_OPEN, OPEN_FOR};
 
 use crate::wire::{Finished, Wire};
 use crate::{Model, ModelError, ModelRequest, Pieces, Reply, ReplyEnd};

@@ -178,7 +178,10 @@ fn wire(config: &ModelConfig, base: &Url) -> Result<Arc<dyn Wire>> {
         max_output_tokens: config.max_output_tokens,
         extra: config.extra.clone(),
     };
-    let chat = |profile| -> Arc<dyn Wire> { Arc::new(Chat { options: options.clone(), profile }) };
+    let origin = base.host_str().unwrap_or_default().to_owned();
+    let chat = |profile| -> Arc<dyn Wire> {
+        Arc::new(Chat { options: options.clone(), profile, origin: origin.clone() })
+    };
     let named = config.profile.as_deref().map(|name| {
         Profile::named(name).ok_or_else(|| {
             let names = Profile::NAMED.map(|(name, _)| format!("`{name}`")).join(", ");

@@ -14,6 +14,7 @@ use std::borrow::Cow;
 
 #[cfg(feature = "http")]
 pub(crate) use reading::short;
+pub use reading::{ITEMS_MAX, REPLY_MAX_BYTES};
 
 use holdpoint_core::message::AssistantMessage;
 

@@ -9,10 +9,13 @@ use crate::assemble::{Assembler, Fragment, Habits};
 use crate::{ModelError, Pieces, Reply, ReplyEnd, Usage};
 
 /// The most of one reply that is kept, in bytes: text, reasoning, arguments and the provider's own items.
-pub(crate) const REPLY_MAX_BYTES: usize = 32 * 1024 * 1024;
+pub const REPLY_MAX_BYTES: usize = 32 * 1024 * 1024;
 
 /// The most of a provider's message that is passed on, in characters.
 const MESSAGE_MAX_CHARS: usize = 500;
+
+/// The most items of one reply.
+pub const ITEMS_MAX: usize = 4_096;
 
 /// The most further choices that are told apart.
 const CHOICES_MAX: usize = 128;
@@ -73,6 +76,16 @@ impl Reading {
         true
     }
 
+    /// Adds an item: its place, or `None` when there are too many.
+    pub(crate) fn push(&mut self, item: Item) -> Option<usize> {
+        if self.items.len() == ITEMS_MAX {
+            self.fail_with(format!("the reply has more than {ITEMS_MAX} items"));
+            return None;
+        }
+        self.items.push(item);
+        Some(self.items.len() - 1)
+    }
+
     /// Text for the item at `at`, or, without one, for the last item if it is text, else for a new one.
     pub(crate) fn text(&mut self, at: Option<usize>, piece: &str, pieces: &mut dyn Pieces) {
         if piece.is_empty() || !self.keep(piece.len()) {
@@ -84,7 +97,7 @@ impl Reading {
             Some(Item::Text(text)) => text.push_str(piece),
             Some(open @ Item::Open) => *open = Item::Text(piece.to_owned()),
             Some(Item::Reasoning { .. } | Item::Call(_) | Item::Opaque(_)) | None => {
-                self.items.push(Item::Text(piece.to_owned()));
+                self.push(Item::Text(piece.to_owned()));
             }
         }
     }
@@ -100,7 +113,9 @@ impl Reading {
         match at.and_then(|at| self.items.get_mut(at)) {
             Some(Item::Reasoning { text, .. }) => text.push_str(piece),
             Some(open @ Item::Open) => *open = fresh(),
-            Some(Item::Text(_) | Item::Call(_) | Item::Opaque(_)) | None => self.items.push(fresh()),
+            Some(Item::Text(_) | Item::Call(_) | Item::Opaque(_)) | None => {
+                self.push(fresh());
+            }
         }
     }
 
@@ -114,7 +129,7 @@ impl Reading {
             }
         };
         if placed.opened {
-            self.items.push(Item::Call(placed.call));
+            self.push(Item::Call(placed.call))?;
         }
         // What the assembler keeps, not what came: 50 MB of arguments end as one refused call, not as a broken reply.
         self.keep(0).then_some(placed.call)
@@ -122,7 +137,7 @@ impl Reading {
 
     pub(crate) fn opaque(&mut self, raw: &RawValue) {
         if self.keep(raw.get().len()) {
-            self.items.push(Item::Opaque(raw.to_owned()));
+            self.push(Item::Opaque(raw.to_owned()));
         }
     }
 

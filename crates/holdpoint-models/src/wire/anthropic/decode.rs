@@ -103,11 +103,21 @@ enum Place {
     Opaque(usize),
 }
 
+/// A block we do not understand, in the making.
+struct Opaque {
+    /// The item it will be.
+    at: usize,
+    fields: BTreeMap<String, RawJson>,
+    /// Its input as text, if that comes in pieces.
+    input: Option<String>,
+    /// Its text, if that comes in pieces.
+    text: Option<String>,
+}
+
 pub(super) struct Reader {
     reading: Reading,
     places: BTreeMap<u64, Place>,
-    /// Fields of the blocks we do not understand, with the item each will be.
-    opaque: Vec<(usize, BTreeMap<String, RawJson>)>,
+    opaque: Vec<Opaque>,
     /// Calls whose block began with an empty input: without a delta it is what was meant.
     empty_inputs: Vec<usize>,
 }
@@ -190,31 +200,26 @@ impl Reader {
             return;
         };
         let kind = json::text(block.kind).unwrap_or_default();
-        let at = self.reading.items.len();
         let place = match kind.as_ref() {
+            "tool_use" => self.tool_use(&block, index),
             "text" => {
-                self.reading.items.push(Item::Open);
+                let Some(at) = self.reading.push(Item::Open) else { return };
                 self.reading.text(Some(at), &json::text(block.text).unwrap_or_default(), pieces);
                 Place::Text(at)
             }
             "thinking" => {
-                self.reading.items.push(Item::Open);
+                let Some(at) = self.reading.push(Item::Open) else { return };
                 self.reading.reasoning(Some(at), &json::text(block.thinking).unwrap_or_default(), pieces);
                 self.sign(at, &json::text(block.signature).unwrap_or_default());
                 Place::Reasoning(at)
             }
-            "tool_use" => self.tool_use(&block, index),
-            _ => match json::read::<BTreeMap<String, RawJson>>(Some(raw)) {
-                Some(fields) => {
-                    if !self.reading.keep(raw.get().len()) {
-                        return;
-                    }
-                    self.reading.items.push(Item::Opaque(raw.to_owned()));
-                    self.opaque.push((at, fields));
-                    Place::Opaque(self.opaque.len() - 1)
-                }
-                None => return,
-            },
+            _ => {
+                let fields = json::read::<BTreeMap<String, RawJson>>(Some(raw));
+                let (true, Some(fields)) = (self.reading.keep(raw.get().len()), fields) else { return };
+                let Some(at) = self.reading.push(Item::Opaque(raw.to_owned())) else { return };
+                self.opaque.push(Opaque { at, fields, input: None, text: None });
+                Place::Opaque(self.opaque.len() - 1)
+            }
         };
         if let Some(index) = index {
             self.places.insert(index, place);
@@ -284,30 +289,26 @@ impl Reader {
         }
     }
 
-    /// A delta of a block we do not understand: its input is appended, so that the block goes back whole.
+    /// A delta of a block we do not understand: its input or text is appended, so that the block goes back whole.
     fn merge(&mut self, own: usize, delta: &Delta<'_>) {
-        let piece = json::arguments(delta.partial_json).or_else(|| json::text(delta.text));
-        let (Some(piece), Some((_, fields))) = (piece, self.opaque.get_mut(own)) else { return };
-        if !self.reading.keep(piece.len()) {
-            return;
-        }
-        let key = if delta.partial_json.is_some() { PARTIAL_INPUT } else { PARTIAL_TEXT };
-        let mut all = json::text(fields.get(key).map(AsRef::as_ref)).unwrap_or_default().into_owned();
-        all.push_str(&piece);
-        if let Ok(raw) = to_raw_value(&all) {
-            fields.insert(key.to_owned(), raw);
+        let Some(block) = self.opaque.get_mut(own) else { return };
+        let (all, piece) = match (json::arguments(delta.partial_json), json::text(delta.text)) {
+            (Some(piece), _) => (&mut block.input, piece),
+            (None, Some(piece)) => (&mut block.text, piece),
+            (None, None) => return,
+        };
+        if self.reading.keep(piece.len()) {
+            all.get_or_insert_default().push_str(&piece);
         }
     }
 
     fn seal_opaque(&mut self) {
-        for (at, mut fields) in self.opaque.drain(..) {
-            let input = fields.remove(PARTIAL_INPUT);
-            let text = fields.remove(PARTIAL_TEXT);
+        for Opaque { at, mut fields, input, text } in self.opaque.drain(..) {
             if input.is_none() && text.is_none() {
                 continue;
             }
-            let input =
-                json::text(input.as_deref()).and_then(|text| RawValue::from_string(text.into_owned()).ok());
+            let input = input.and_then(|text| RawValue::from_string(text).ok());
+            let text = text.and_then(|text| to_raw_value(&text).ok());
             fields.extend(input.map(|input| ("input".to_owned(), input)));
             fields.extend(text.map(|text| ("text".to_owned(), text)));
             if let (Ok(raw), Some(Item::Opaque(item))) =
@@ -327,10 +328,6 @@ impl Reader {
         self.reading.finish(lost)
     }
 }
-
-/// Names no provider's field can have: they hold what is still in pieces.
-const PARTIAL_INPUT: &str = "\0input";
-const PARTIAL_TEXT: &str = "\0text";
 
 impl WireReader for Reader {
     fn event(&mut self, data: &str, pieces: &mut dyn Pieces) -> Step {

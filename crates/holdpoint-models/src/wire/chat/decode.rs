@@ -92,8 +92,14 @@ struct Usage<'a> {
 }
 
 /// What is kept of fields that must go back as they came; read again by the encoder.
-#[derive(Serialize)]
+#[derive(Serialize, Default)]
 struct Kept<'a> {
+    /// The server that made them.
+    #[serde(skip_serializing_if = "str::is_empty")]
+    from: &'a str,
+    /// The field that reasoning came in.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    field: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     call: Option<usize>,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
@@ -104,6 +110,7 @@ struct Kept<'a> {
 
 pub(super) struct Reader {
     reading: Reading,
+    origin: String,
     /// The field reasoning comes in, once it came.
     reasoning_field: Option<&'static str>,
     details: Vec<RawJson>,
@@ -112,9 +119,10 @@ pub(super) struct Reader {
 }
 
 impl Reader {
-    pub(super) fn new(habits: Habits) -> Self {
+    pub(super) fn new(habits: Habits, origin: &str) -> Self {
         Self {
             reading: Reading::new(WIRE, habits),
+            origin: origin.to_owned(),
             reasoning_field: None,
             details: Vec::new(),
             message_extra: None,
@@ -221,7 +229,7 @@ impl Reader {
                     let inner = json::read::<Part<'_>>(Some(thought)).and_then(|part| json::text(part.text));
                     self.reading.reasoning(None, &inner.unwrap_or_default(), pieces);
                 }
-            } else if let Some(kept) = kept(None, BTreeMap::new(), Some(raw)) {
+            } else if let Some(kept) = self.kept(Kept { part: Some(raw), ..Kept::default() }) {
                 self.reading.opaque(&kept);
             }
         }
@@ -259,37 +267,43 @@ impl Reader {
         {
             fields.insert("reasoning_details", details);
         }
-        if let Some(extra) = self.message_extra {
+        if let Some(extra) = self.message_extra.take() {
             fields.insert("extra_content", extra);
         }
-        let message = (!fields.is_empty()).then(|| kept(None, fields, None)).flatten();
-        let calls = self.call_extras.into_iter();
-        let calls =
-            calls.filter_map(|(call, extra)| kept(Some(call), [("extra_content", extra)].into(), None));
-        self.reading.items.extend(message.into_iter().chain(calls).map(Item::Opaque));
+        let mut own = Vec::new();
+        if !fields.is_empty() {
+            own.extend(self.kept(Kept { fields, ..Kept::default() }));
+        }
+        for (call, extra) in std::mem::take(&mut self.call_extras) {
+            let fields = [("extra_content", extra)].into();
+            own.extend(self.kept(Kept { call: Some(call), fields, ..Kept::default() }));
+        }
+        for raw in own {
+            self.reading.opaque(&raw);
+        }
         self.reading.finish(lost)
+    }
+
+    fn kept(&self, kept: Kept<'_>) -> Option<RawJson> {
+        to_raw_value(&Kept { from: &self.origin, ..kept }).ok()
     }
 
     /// Notes the field reasoning came in, so that it can go back in that field; empty reasoning beside calls too.
     fn seal_reasoning(&mut self) {
         let Some(field) = self.reasoning_field else { return };
-        let native = || to_raw_value(field).ok();
+        let native = self.kept(Kept { field: Some(field), ..Kept::default() });
         let mut any = false;
         for item in &mut self.reading.items {
             if let Item::Reasoning { native: own, .. } = item {
-                *own = native();
+                *own = native.clone();
                 any = true;
             }
         }
         if !any && !self.reading.calls.is_empty() {
-            let empty = Item::Reasoning { text: String::new(), signature: None, native: native() };
+            let empty = Item::Reasoning { text: String::new(), signature: None, native };
             self.reading.items.insert(0, empty);
         }
     }
-}
-
-fn kept(call: Option<usize>, fields: BTreeMap<&'static str, RawJson>, part: Raw<'_>) -> Option<RawJson> {
-    to_raw_value(&Kept { call, fields, part }).ok()
 }
 
 impl WireReader for Reader {
@@ -314,8 +328,8 @@ impl WireReader for Reader {
     }
 }
 
-pub(super) fn whole(body: &str, pieces: &mut dyn Pieces) -> Result<Finished, ModelError> {
-    let mut reader = Reader::new(Habits::default());
+pub(super) fn whole(body: &str, origin: &str, pieces: &mut dyn Pieces) -> Result<Finished, ModelError> {
+    let mut reader = Reader::new(Habits::default(), origin);
     match serde_json::from_str::<Chunk<'_>>(body) {
         Ok(chunk) if chunk.error.is_none() && chunk.choices.as_ref().is_none_or(Vec::is_empty) => {
             reader.reading.fail_with("the provider's reply has no choices");

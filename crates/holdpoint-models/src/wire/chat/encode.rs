@@ -119,6 +119,11 @@ struct OutFunction<'a> {
 /// What [`super::decode`] keeps of the provider's own fields.
 #[derive(Deserialize)]
 struct Kept<'a> {
+    /// The server that made them.
+    #[serde(borrow, default)]
+    from: Cow<'a, str>,
+    /// The field that reasoning came in.
+    field: Option<String>,
     /// The call they belong to, from 0; the message when absent.
     call: Option<usize>,
     #[serde(borrow, default)]
@@ -208,6 +213,7 @@ fn reply<'a>(wire: &Chat, turn: Turn<'a>, messages: &mut Vec<Out<'a>>) {
             extra: BTreeMap::new(),
         })
         .collect();
+    let own = |raw: &'a RawValue| json::read::<Kept<'a>>(Some(raw)).filter(|kept| kept.from == wire.origin);
     let mut extra = BTreeMap::new();
     let mut own_parts = Vec::new();
     let mut text: Option<Cow<'a, str>> = None;
@@ -222,12 +228,11 @@ fn reply<'a>(wire: &Chat, turn: Turn<'a>, messages: &mut Vec<Out<'a>>) {
                 if turn.own && wire.profile.echo_reasoning =>
             {
                 // Empty reasoning goes back as well: some servers refuse calls without the field.
-                if let Ok(field) = serde_json::from_str::<String>(native.get()) {
-                    extra.insert(field, Extra::Text(text));
-                }
+                let field = own(native).and_then(|kept| kept.field);
+                extra.extend(field.map(|field| (field, Extra::Text(text))));
             }
             AssistantItem::Reasoning { .. } => {}
-            AssistantItem::Opaque(raw) if turn.own => match json::read::<Kept<'a>>(Some(raw)) {
+            AssistantItem::Opaque(raw) if turn.own => match own(raw) {
                 Some(Kept { part: Some(part), .. }) => own_parts.push(Part::Own(part)),
                 Some(Kept { call: Some(call), fields, .. }) => {
                     if let Some(call) = calls.get_mut(call) {

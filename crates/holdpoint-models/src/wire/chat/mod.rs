@@ -100,6 +100,8 @@ pub struct Chat {
     pub options: WireOptions,
     /// What is known of the server.
     pub profile: Profile,
+    /// The server's host. Many servers speak this wire; what one of them made goes back to that one alone.
+    pub origin: String,
 }
 
 impl Wire for Chat {
@@ -114,10 +116,10 @@ impl Wire for Chat {
     }
 
     fn reader(&self) -> Box<dyn WireReader> {
-        Box::new(decode::Reader::new(self.profile.habits))
+        Box::new(decode::Reader::new(self.profile.habits, &self.origin))
     }
 
     fn whole(&self, body: &str, pieces: &mut dyn Pieces) -> Result<Finished, ModelError> {
-        decode::whole(body, pieces)
+        decode::whole(body, &self.origin, pieces)
     }
 }

@@ -230,8 +230,8 @@ impl Reader {
             let Some(call) = opened else { return };
             call
         } else {
-            self.reading.items.push(Item::Open);
-            self.reading.items.len() - 1
+            let Some(at) = self.reading.push(Item::Open) else { return };
+            at
         };
         self.opened.push(Opened { index, id, kind, at, call_id, name });
     }

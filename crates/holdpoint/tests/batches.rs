@@ -130,12 +130,12 @@ on_every_store! {
     /// https://github.com/zed-industries/zed/pull/54683 https://github.com/alibaba/spring-ai-alibaba/pull/3358
     fn rule_05_calls_start_as_the_execution_mode_says_and_answers_keep_the_order(place) {
         // Batch: Write (asks), Read (free), Bash (asks). What has run when both wait, after Bash was approved, at the end.
-        let table: [(Execution, &[&str], &[&str], &[&str]); 3] = [
-            (Execution::Sequential, &[], &[], &["Write", "Read", "Bash"]),
-            (Execution::Parallel, &["Read"], &["Read", "Bash"], &["Read", "Bash", "Write"]),
-            (Execution::Hold, &[], &[], &["Write", "Read", "Bash"]),
+        let table: [(Execution, [&[&str]; 3]); 3] = [
+            (Execution::Sequential, [&[], &[], &["Write", "Read", "Bash"]]),
+            (Execution::Parallel, [&["Read"], &["Read", "Bash"], &["Read", "Bash", "Write"]]),
+            (Execution::Hold, [&[], &[], &["Write", "Read", "Bash"]]),
         ];
-        for (mode, at_first, then, at_last) in table {
+        for (mode, [at_first, then, at_last]) in table {
             let log = Log::default();
             let model = calls_then_done(&[
                 ("c1", "Write", r#"{"path":"a","content":"b"}"#), ("c2", "Read", r#"{"path":"a"}"#),

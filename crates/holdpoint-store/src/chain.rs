@@ -43,6 +43,17 @@ fn link(previous: &Hash, n: u64, at_ms: i64, text: &str) -> Hash {
     hash.finalize().into()
 }
 
+/// For a database that hashes: what stands before the previous hash, between it and the number, and after the number.
+#[cfg(feature = "postgres")]
+pub(crate) fn around(at_ms: i64, text: &str) -> [Vec<u8>; 3] {
+    let length = |bytes: usize| (bytes as u64).to_be_bytes().to_vec();
+    let mut rest = length(8);
+    rest.extend_from_slice(&at_ms.to_be_bytes());
+    rest.extend_from_slice(&length(text.len()));
+    rest.extend_from_slice(text.as_bytes());
+    [length(GENESIS.len()), length(8), rest]
+}
+
 /// The text of a record, as it is kept and hashed.
 pub(crate) fn text_of(record: &AuditRecord) -> Result<String> {
     serde_json::to_string(record).map_err(|error| Error::Corrupt(format!("an audit record: {error}")))

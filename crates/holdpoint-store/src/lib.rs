@@ -8,9 +8,9 @@
 
 mod chain;
 mod clock;
-#[cfg(feature = "sqlite")]
+#[cfg(any(feature = "sqlite", feature = "postgres"))]
 mod codes;
-#[cfg(feature = "sqlite")]
+#[cfg(any(feature = "sqlite", feature = "postgres"))]
 mod compact;
 mod cursor;
 mod error;
@@ -19,9 +19,15 @@ mod failpoint;
 mod keys;
 mod memory;
 mod places;
+#[cfg(feature = "postgres")]
+mod postgres;
+#[cfg(any(feature = "sqlite", feature = "postgres"))]
+mod prepared;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 mod store;
+#[cfg(any(feature = "sqlite", feature = "postgres"))]
+mod stored;
 mod view;
 mod views;
 mod writes;
@@ -32,6 +38,8 @@ pub use facts::CLAIMS_WITHOUT_PROGRESS_MAX;
 pub use failpoint::failpoint;
 pub use keys::KEY_RESERVED_MS;
 pub use memory::MemoryStore;
+#[cfg(feature = "postgres")]
+pub use postgres::{PostgresOptions, PostgresStore};
 #[cfg(feature = "sqlite")]
 pub use sqlite::SqliteStore;
 pub use store::*;

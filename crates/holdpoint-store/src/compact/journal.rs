@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use holdpoint_core::decision::CancelKind;
+use holdpoint_core::decision::{CancelKind, Fact};
 use holdpoint_core::message::Message;
 use holdpoint_protocol::{ActorId, Event, RequestId, RunId};
 
@@ -32,6 +32,17 @@ pub(crate) enum FactRef {
     Expired(RequestId),
     GateError(RequestId),
     Cancelled(ActorId, CancelKind),
+}
+
+impl From<&Fact> for FactRef {
+    fn from(fact: &Fact) -> Self {
+        match fact {
+            Fact::Decided { request, .. } => Self::Decided(*request),
+            Fact::Expired { request } => Self::Expired(*request),
+            Fact::GateError { request } => Self::GateError(*request),
+            Fact::Cancelled { by, kind } => Self::Cancelled(by.clone(), *kind),
+        }
+    }
 }
 
 /// Writes an entry.
@@ -83,6 +94,19 @@ impl EntryBuilder {
         write_number(at_ms.max(0) as u64, &mut self.bytes);
         self.bytes.extend_from_slice(&hash);
         write_bytes(&packed, &mut self.bytes);
+    }
+
+    /// Adds a record whose hash only the database knows: what stands before the hash is added, what stands after it is
+    /// given back.
+    #[cfg(feature = "postgres")]
+    pub(crate) fn audit_around_hash(&mut self, run: RunId, at_ms: i64, text: &str) -> Vec<u8> {
+        let mut packed = Vec::with_capacity(text.len());
+        pack::pack(run, text, &mut packed);
+        self.bytes.push(AUDIT);
+        write_number(at_ms.max(0) as u64, &mut self.bytes);
+        let mut after = Vec::with_capacity(packed.len() + 2);
+        write_bytes(&packed, &mut after);
+        after
     }
 
     /// Adds a fact.

@@ -1,6 +1,6 @@
 //! Facts: what happens to a run from outside. One compare-and-set on what it is about, with its event and its record.
 
-use holdpoint_core::decision::{CancelKind, Fact};
+use holdpoint_core::decision::CancelKind;
 use holdpoint_protocol::{RequestId, RunId, Timestamp};
 use rusqlite::params;
 
@@ -77,7 +77,7 @@ impl Txn<'_> {
         now: Timestamp,
     ) -> Done<Noted> {
         let written = facts::close(request, closing, now);
-        let fact = reference(&written.fact);
+        let fact = FactRef::from(&written.fact);
         self.close_request(head, request.seq, written.status, &written.closure)?;
         self.pending_changed(head.tenant, 0, 1);
         head.open = head.open.saturating_sub(1);
@@ -100,17 +100,8 @@ impl Txn<'_> {
         let sql = "UPDATE run SET cancel = ?3, cancel_by = ?4, cancel_at = ?5 WHERE tenant = ?1 AND id = ?2";
         let code = codes::cancel::code(kind);
         self.execute(sql, params![tenant, run.0.as_bytes(), code, cx.actor.as_str(), ms(now)])?;
-        let event = self.append_fact(&mut head, event, &record, Some(&reference(&fact)), now)?;
+        let event = self.append_fact(&mut head, event, &record, Some(&FactRef::from(&fact)), now)?;
         let owner = self.noted(&mut head)?;
         Ok(CancelReply::Noted(Noted { cx: self.cx(&head)?, run, event, owner }))
-    }
-}
-
-fn reference(fact: &Fact) -> FactRef {
-    match fact {
-        Fact::Decided { request, .. } => FactRef::Decided(*request),
-        Fact::Expired { request } => FactRef::Expired(*request),
-        Fact::GateError { request } => FactRef::GateError(*request),
-        Fact::Cancelled { by, kind } => FactRef::Cancelled(by.clone(), *kind),
     }
 }

@@ -28,10 +28,10 @@ use holdpoint_protocol::{
 };
 
 use self::readers::{Reader, Readers};
-use self::step::Prepared;
 use self::txn::Caches;
 use self::writer::Writer;
 use crate::clock::Clock;
+use crate::prepared::Prepared;
 use crate::{
     AuditRow, CancelReply, ChainCheck, Committed, Context, Decide, DecideReply, IdempotencyKey,
     InteractionFilter, KeyUse, Loaded, Noted, NumberedEvents, PageRequest, Result, RunFilter, StartRun,

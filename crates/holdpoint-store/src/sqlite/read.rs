@@ -17,7 +17,7 @@ use crate::clock::from_ms;
 use crate::codes;
 use crate::compact::{self, Entry, read_entry};
 use crate::facts::Request;
-use crate::{AuditRow, ChainCheck, Error, Loaded, NumberedEvents, Result, views};
+use crate::{AuditRow, ChainCheck, Error, Loaded, NumberedEvents, Result, stored, views};
 
 /// A run's row, with its snapshot read.
 pub(super) struct RunRow {
@@ -39,7 +39,7 @@ pub(super) fn run_row(row: &Row<'_>) -> Result<RunRow> {
     let id = rows::run_id(row, 0)?;
     let snapshot: Vec<u8> = row.get(10)?;
     Ok(RunRow {
-        run: rows::snapshot(id, row.get(9)?, &snapshot)?,
+        run: stored::snapshot(id, row.get(9)?, &snapshot)?,
         status: codes::run_status::read(row.get(1)?)?,
         epoch: row.get::<_, i64>(2)? as u64,
         next_seq: row.get::<_, i64>(3)? as u64,
@@ -100,7 +100,7 @@ impl Reader {
         })?;
         let facts = facts
             .into_iter()
-            .map(|fact| rows::fact(fact, |id| self.request(tenant, id)))
+            .map(|fact| stored::fact(fact, |id| self.request(tenant, id)))
             .collect::<Result<_>>()?;
         Ok(Some(Loaded {
             open: self.open_round(tenant, run, row.run.round())?,

@@ -1,69 +1,18 @@
 //! Starts and steps: what a run's owner writes.
 
 use holdpoint_core::digest::CallDigest;
-use holdpoint_core::run::{Closed, LedgerLine, Opened, SNAPSHOT_VERSION};
-use holdpoint_protocol::{Event, InteractionStatus, Pending, RunId, RunStatus, Timestamp};
+use holdpoint_core::run::{LedgerLine, Opened, SNAPSHOT_VERSION};
+use holdpoint_protocol::{InteractionStatus, Pending, RunId, Timestamp};
 use rusqlite::params;
-use std::sync::Arc;
 
 use super::rows;
 use super::txn::{Done, Head, Txn};
 use crate::chain::{self, ms};
 use crate::codes;
-use crate::compact::{self, EntryBuilder};
+use crate::compact;
 use crate::facts::{self, Closure};
-use crate::{
-    Committed, Context, Error, IdempotencyKey, KeyUse, Next, Result, StartRun, Started, Step, ToolSet, Writes,
-};
-
-/// A step, made ready outside of the writer: the JSON is written and pressed.
-#[derive(Debug)]
-pub(super) struct Prepared {
-    run: RunId,
-    conversation: String,
-    status: RunStatus,
-    snapshot: Vec<u8>,
-    content: EntryBuilder,
-    audit: Vec<String>,
-    events: Vec<Arc<Event>>,
-    opened: Vec<Opened>,
-    closed: Vec<Closed>,
-    executions: Vec<LedgerLine>,
-    committed_round: Option<u32>,
-    tools: Option<ToolSet>,
-    next: Next,
-}
-
-impl Prepared {
-    fn new(run: &holdpoint_core::run::Run, writes: Writes, next: Next, first_seq: u64) -> Result<Self> {
-        crate::writes::check(run, &writes, first_seq)?;
-        Ok(Self {
-            run: run.id(),
-            conversation: run.conversation().as_str().to_owned(),
-            status: crate::writes::status_of(run, next),
-            snapshot: compact::write(run.id(), run)?,
-            content: EntryBuilder::content(run.id(), &writes.events, &writes.messages)?,
-            audit: writes.audit.iter().map(chain::text_of).collect::<Result<_>>()?,
-            events: writes.events,
-            opened: writes.opened,
-            closed: writes.closed,
-            executions: writes.executions,
-            committed_round: writes.committed_round,
-            tools: writes.tools,
-            next,
-        })
-    }
-
-    pub(super) fn start(cx: &Context, start: StartRun) -> Result<(Self, Option<IdempotencyKey>)> {
-        crate::writes::check_start(cx, &start.run)?;
-        Ok((Self::new(&start.run, start.writes, start.next, 1)?, start.key))
-    }
-
-    pub(super) fn step(step: Step) -> Result<(Self, u64, u64)> {
-        let prepared = Self::new(&step.run, step.writes, step.next, step.expected_seq)?;
-        Ok((prepared, step.epoch, step.expected_seq))
-    }
-}
+use crate::prepared::Prepared;
+use crate::{Committed, Context, Error, IdempotencyKey, KeyUse, Next, Started, ToolSet};
 
 impl Txn<'_> {
     pub(super) fn start(

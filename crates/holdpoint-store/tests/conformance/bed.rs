@@ -51,7 +51,7 @@ pub fn ana() -> Context {
 pub fn block_on<F: Future>(future: F) -> F::Output {
     tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
-        .enable_time()
+        .enable_all()
         .build()
         .unwrap()
         .block_on(future)
@@ -69,6 +69,14 @@ macro_rules! conformance {
         mod sqlite {
             $(#[test] fn $name() {
                 $crate::bed::block_on(super::$name($crate::bed::Bed::sqlite($pending_max)));
+            })*
+        }
+        #[cfg(feature = "postgres")]
+        mod postgres {
+            $(#[test] fn $name() {
+                $crate::bed::block_on(async {
+                    super::$name($crate::bed::Bed::postgres($pending_max).await).await;
+                });
             })*
         }
     };

@@ -93,10 +93,10 @@ async fn a_waiting_run_is_no_work(bed: Bed) {
 
 async fn a_closed_store_takes_nothing_more(bed: Bed) {
     let mut walk = Walk::started(&bed, &ana(), "job").await;
-    bed.store.close().await.unwrap();
-    bed.store.close().await.unwrap();
     let changes = walk.proposed().await;
     let step = walk.made(changes, Next::Keep);
+    bed.store.close().await.unwrap();
+    bed.store.close().await.unwrap();
     let refused = bed.store.commit(&ana(), step).await;
     assert!(matches!(refused, Err(holdpoint_store::Error::Unavailable(_))), "{refused:?}");
     assert!(bed.store.load(&ana(), walk.id()).await.is_err());

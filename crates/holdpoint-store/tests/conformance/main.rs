@@ -2,6 +2,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::type_complexity)]
 
 mod bed;
+#[cfg(feature = "postgres")]
+mod cluster;
 mod walk;
 
 mod audit;
@@ -10,6 +12,8 @@ mod decisions;
 mod file;
 mod keys;
 mod lists;
+#[cfg(feature = "postgres")]
+mod many;
 mod model;
 mod starts;
 mod steps;

@@ -1,4 +1,4 @@
-//! SQLite beside the memory store as its model: whatever is done to both, both say and hold the same.
+//! The durable stores beside the memory store as their model: whatever is done to both, both say and hold the same.
 
 use std::sync::Arc;
 
@@ -97,7 +97,7 @@ fn people() -> [Context; 3] {
 
 struct Both {
     memory: Bed,
-    sqlite: Bed,
+    durable: Bed,
     /// Every run that was started in both, and whose it is.
     runs: Vec<(Context, RunId, Settings)>,
     requests: Vec<RequestId>,
@@ -114,7 +114,7 @@ impl Both {
     }
 
     async fn act(&mut self, act: Act) {
-        let (memory, sqlite) = (Arc::clone(&self.memory.store), Arc::clone(&self.sqlite.store));
+        let (memory, durable) = (Arc::clone(&self.memory.store), Arc::clone(&self.durable.store));
         match act {
             Act::Start { person, conversation, key: number, timeout } => {
                 let cx = people()[person].clone();
@@ -126,7 +126,7 @@ impl Both {
                 let key = number.map(|n| key(&format!("start-{n}"), "body"));
                 let start = StartRun { key, ..walk.first().await };
                 let a = memory.start(&cx, start.clone()).await;
-                let b = sqlite.start(&cx, start).await;
+                let b = durable.start(&cx, start).await;
                 assert_eq!(format!("{a:?}"), format!("{b:?}"));
                 if let Ok(Started::Created { .. }) = a {
                     self.runs.push((cx, walk.id(), settings));
@@ -137,7 +137,7 @@ impl Both {
                 let Some(step) = self.next_step(&cx, run, settings, next).await else { return };
                 let opened: Vec<_> = step.writes.opened.iter().map(|opened| opened.request).collect();
                 let a = memory.commit(&cx, step.clone()).await;
-                let b = sqlite.commit(&cx, step).await;
+                let b = durable.commit(&cx, step).await;
                 assert_eq!(format!("{a:?}"), format!("{b:?}"));
                 if let Ok(Committed::Done { .. }) = a {
                     self.requests.extend(opened);
@@ -148,7 +148,7 @@ impl Both {
                 let Some(mut step) = self.next_step(&cx, run, settings, 0).await else { return };
                 step.epoch = step.epoch.saturating_sub(1);
                 let a = memory.commit(&cx, step.clone()).await;
-                let b = sqlite.commit(&cx, step).await;
+                let b = durable.commit(&cx, step).await;
                 assert_eq!(format!("{a:?}"), format!("{b:?}"));
             }
             Act::Decide { person, request, approve } => {
@@ -156,13 +156,13 @@ impl Both {
                 let word = if approve { DecisionWord::Approve } else { DecisionWord::Decline };
                 let decide = decision(self.request(request), word, cx.actor.as_str());
                 let a = memory.decide(&cx, decide.clone()).await.unwrap();
-                let b = sqlite.decide(&cx, decide).await.unwrap();
+                let b = durable.decide(&cx, decide).await.unwrap();
                 assert_eq!(format!("{a:?}"), format!("{b:?}"));
             }
             Act::FailGate { person, request } => {
                 let (cx, requests) = (people()[person].clone(), [self.request(request)]);
                 let a = memory.fail_gate(&cx, &requests).await.unwrap();
-                let b = sqlite.fail_gate(&cx, &requests).await.unwrap();
+                let b = durable.fail_gate(&cx, &requests).await.unwrap();
                 assert_eq!(format!("{a:?}"), format!("{b:?}"));
             }
             Act::Cancel { person, run, supersede } => {
@@ -170,30 +170,30 @@ impl Both {
                 let cx = people()[person].clone();
                 let kind = if supersede { CancelKind::Supersede } else { CancelKind::Cancel };
                 let a = memory.cancel(&cx, run, kind).await.unwrap();
-                let b = sqlite.cancel(&cx, run, kind).await.unwrap();
+                let b = durable.cancel(&cx, run, kind).await.unwrap();
                 assert_eq!(format!("{a:?}"), format!("{b:?}"));
             }
             Act::Expire { limit } => {
                 let a = memory.expire_due(limit).await.unwrap();
-                let b = sqlite.expire_due(limit).await.unwrap();
+                let b = durable.expire_due(limit).await.unwrap();
                 assert_eq!(format!("{a:?}"), format!("{b:?}"));
             }
             Act::Take { person, run } => {
                 let Some((_, run, _)) = self.run(run).cloned() else { return };
                 let cx = people()[person].clone();
                 let a = memory.take(&cx, run).await.unwrap();
-                let b = sqlite.take(&cx, run).await.unwrap();
+                let b = durable.take(&cx, run).await.unwrap();
                 assert_eq!(format!("{a:?}"), format!("{b:?}"));
             }
             Act::Release { run, after } => {
                 let Some((cx, run, _)) = self.run(run).cloned() else { return };
                 let Some(loaded) = memory.load(&cx, run).await.unwrap() else { return };
                 memory.release(&cx, run, loaded.epoch, after).await.unwrap();
-                sqlite.release(&cx, run, loaded.epoch, after).await.unwrap();
+                durable.release(&cx, run, loaded.epoch, after).await.unwrap();
             }
             Act::Recover { limit } => {
                 let a = memory.recover(limit).await.unwrap();
-                let b = sqlite.recover(limit).await.unwrap();
+                let b = durable.recover(limit).await.unwrap();
                 assert_eq!(format!("{a:?}"), format!("{b:?}"));
             }
             Act::Remember { person, key: number, body } => {
@@ -201,12 +201,12 @@ impl Both {
                     (people()[person].clone(), key(&format!("start-{number}"), &format!("body-{body}")));
                 assert_eq!(
                     memory.remember(&cx, &key).await.unwrap(),
-                    sqlite.remember(&cx, &key).await.unwrap()
+                    durable.remember(&cx, &key).await.unwrap()
                 );
             }
             Act::Wait { ms } => {
                 self.memory.clock.advance_ms(ms);
-                self.sqlite.clock.advance_ms(ms);
+                self.durable.clock.advance_ms(ms);
             }
         }
     }
@@ -234,29 +234,29 @@ impl Both {
     }
 
     async fn compare(&self) {
-        let (memory, sqlite) = (&self.memory.store, &self.sqlite.store);
-        assert_eq!(memory.next_deadline().await.unwrap(), sqlite.next_deadline().await.unwrap());
-        let (a, b) = (memory.stats().await.unwrap(), sqlite.stats().await.unwrap());
+        let (memory, durable) = (&self.memory.store, &self.durable.store);
+        assert_eq!(memory.next_deadline().await.unwrap(), durable.next_deadline().await.unwrap());
+        let (a, b) = (memory.stats().await.unwrap(), durable.stats().await.unwrap());
         assert_eq!((a.pending, a.oldest_pending, a.running), (b.pending, b.oldest_pending, b.running));
         for (cx, run, _) in &self.runs {
-            let (a, b) = (memory.load(cx, *run).await.unwrap(), sqlite.load(cx, *run).await.unwrap());
+            let (a, b) = (memory.load(cx, *run).await.unwrap(), durable.load(cx, *run).await.unwrap());
             assert_eq!(format!("{a:?}"), format!("{b:?}"));
-            let (a, b) = (memory.run(cx, *run).await.unwrap(), sqlite.run(cx, *run).await.unwrap());
+            let (a, b) = (memory.run(cx, *run).await.unwrap(), durable.run(cx, *run).await.unwrap());
             assert_eq!(format!("{a:?}"), format!("{b:?}"));
             let (a, b) = (
                 memory.events(cx, *run, 0, 1_000).await.unwrap(),
-                sqlite.events(cx, *run, 0, 1_000).await.unwrap(),
+                durable.events(cx, *run, 0, 1_000).await.unwrap(),
             );
             assert_eq!(a, b);
             assert_eq!(
                 memory.audit(cx, *run, 0, 1_000).await.unwrap(),
-                sqlite.audit(cx, *run, 0, 1_000).await.unwrap()
+                durable.audit(cx, *run, 0, 1_000).await.unwrap()
             );
-            assert_eq!(memory.verify(cx, *run).await.unwrap(), sqlite.verify(cx, *run).await.unwrap());
+            assert_eq!(memory.verify(cx, *run).await.unwrap(), durable.verify(cx, *run).await.unwrap());
             for n in 0..3 {
                 let conversation = conversation(&format!("conversation-{n}"));
                 let a = memory.history(cx, &conversation, *run).await.unwrap();
-                let b = sqlite.history(cx, &conversation, *run).await.unwrap();
+                let b = durable.history(cx, &conversation, *run).await.unwrap();
                 assert_eq!(format!("{a:?}"), format!("{b:?}"));
             }
         }
@@ -265,12 +265,12 @@ impl Both {
                 let filter = InteractionFilter { status, ..Default::default() };
                 let page = PageRequest { cursor: None, limit: 3 };
                 let a = memory.interactions(&cx, &filter, &page).await.unwrap();
-                let b = sqlite.interactions(&cx, &filter, &page).await.unwrap();
+                let b = durable.interactions(&cx, &filter, &page).await.unwrap();
                 assert_eq!(format!("{:?}", a.items), format!("{:?}", b.items));
             }
             let page = PageRequest { cursor: None, limit: 3 };
             let a = memory.runs(&cx, &RunFilter::default(), &page).await.unwrap();
-            let b = sqlite.runs(&cx, &RunFilter::default(), &page).await.unwrap();
+            let b = durable.runs(&cx, &RunFilter::default(), &page).await.unwrap();
             assert_eq!(format!("{a:?}"), format!("{b:?}"));
         }
     }
@@ -331,18 +331,34 @@ enum Ready {
     Finish,
 }
 
+async fn compare(durable: Bed, acts: Vec<Act>) {
+    let memory = Bed::memory(u64::MAX);
+    let mut both = Both { memory, durable, runs: Vec::new(), requests: Vec::new() };
+    for act in acts {
+        both.act(act).await;
+    }
+    both.compare().await;
+}
+
+fn config(cases: u32) -> ProptestConfig {
+    ProptestConfig { cases, max_shrink_iters: 2_000, failure_persistence: None, ..ProptestConfig::default() }
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 48, max_shrink_iters: 2_000, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(config(48))]
 
     #[test]
     fn sqlite_says_and_holds_what_the_model_does(acts in prop::collection::vec(act(), 1..60)) {
-        block_on(async {
-            let mut both =
-                Both { memory: Bed::memory(u64::MAX), sqlite: Bed::sqlite(u64::MAX), runs: Vec::new(), requests: Vec::new() };
-            for act in acts {
-                both.act(act).await;
-            }
-            both.compare().await;
-        });
+        block_on(compare(Bed::sqlite(u64::MAX), acts));
+    }
+}
+
+#[cfg(feature = "postgres")]
+proptest! {
+    #![proptest_config(config(24))]
+
+    #[test]
+    fn postgres_says_and_holds_what_the_model_does(acts in prop::collection::vec(act(), 1..60)) {
+        block_on(async { compare(Bed::postgres(u64::MAX).await, acts).await });
     }
 }

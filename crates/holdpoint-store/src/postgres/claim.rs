@@ -1,0 +1,173 @@
+//! Leases, and becoming a run's owner. The lease belongs to the process, not to the run: one row a process, whatever it
+//! carries on.
+
+use std::time::Duration;
+
+use deadpool_postgres::GenericClient;
+use holdpoint_protocol::{EventBody, RunId};
+use tokio_postgres::types::ToSql;
+
+use super::error::of_commit;
+use super::rows::{self, Done, due, now};
+use super::step::TAKE;
+use super::{LEASE_MS, PostgresStore};
+use crate::chain::{self, ms};
+use crate::clock::from_ms;
+use crate::compact::EntryBuilder;
+use crate::facts::{self, CLAIMS_WITHOUT_PROGRESS_MAX};
+use crate::{Context, Error, Result, Taken};
+
+impl PostgresStore {
+    /// Takes the lease, or renews it.
+    pub(super) async fn renew(&self) -> Done<()> {
+        let client = self.pool.get().await?;
+        let sql = concat!(
+            "INSERT INTO instance (instance_id, expires_at) VALUES ($2, $3 + ",
+            now!("1"),
+            ") ON CONFLICT (instance_id) DO UPDATE SET expires_at = excluded.expires_at"
+        );
+        let statement = client.prepare_cached(sql).await?;
+        client.execute(&statement, &[&self.given(), &self.instance.0, &LEASE_MS]).await?;
+        Ok(())
+    }
+
+    /// Lets go of the lease: whoever looks next takes this process's runs over, without waiting for it to run out.
+    pub(super) async fn give_up_lease(&self) -> Result<()> {
+        let client = self.pool.get().await.map_err(|error| Error::Unavailable(error.to_string()))?;
+        let sql = "DELETE FROM instance WHERE instance_id = $1";
+        client
+            .execute(sql, &[&self.instance.0])
+            .await
+            .map_err(|error| Error::Unavailable(error.to_string()))?;
+        Ok(())
+    }
+
+    pub(super) async fn try_take(&self, cx: &Context, run: RunId) -> Done<bool> {
+        let client = self.pool.get().await?;
+        self.take_over(&client, cx.tenant.as_str(), run).await
+    }
+
+    async fn take_over(&self, client: &impl GenericClient, tenant: &str, run: RunId) -> Done<bool> {
+        let statement = client.prepare_cached(TAKE).await?;
+        let parameters: [&(dyn ToSql + Sync); 4] = [&self.given(), &self.instance.0, &tenant, &run.0];
+        Ok(client.query_opt(&statement, &parameters).await.map_err(of_commit)?.is_some())
+    }
+
+    /// First what instances left behind whose lease has run out, then what was put off until now. Rows that another instance
+    /// is just taking are passed over.
+    pub(super) async fn try_recover(&self, limit: usize) -> Done<Vec<Taken>> {
+        // Whoever takes runs over lives, and says so first: else the next one would take them from it.
+        self.renew().await?;
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        let left = concat!(
+            "SELECT tenant_id, run_id, actor, claims FROM run WHERE owner IS NOT NULL AND owner <> $2 AND NOT EXISTS \
+             (SELECT 1 FROM instance WHERE instance_id = run.owner AND expires_at > ",
+            due!("1"),
+            ") ORDER BY run_id LIMIT $3 FOR UPDATE SKIP LOCKED"
+        );
+        let ready = concat!(
+            "SELECT tenant_id, run_id, actor, claims FROM run WHERE owner IS NULL AND wake_at IS NOT NULL \
+             AND wake_at <= ",
+            due!("1"),
+            " AND $2::uuid IS NOT NULL ORDER BY wake_at LIMIT $3 FOR UPDATE SKIP LOCKED"
+        );
+        let mut taken = Vec::new();
+        for (sql, crashed) in [(left, true), (ready, false)] {
+            let mut client = self.pool.get().await?;
+            let transaction = client.transaction().await?;
+            let statement = transaction.prepare_cached(sql).await?;
+            let room = limit - i64::try_from(taken.len()).unwrap_or(limit);
+            let parameters: [&(dyn ToSql + Sync); 3] = [&self.given(), &self.instance.0, &room];
+            for row in transaction.query(&statement, &parameters).await? {
+                let (tenant, run): (&str, RunId) = (row.try_get(0)?, RunId(row.try_get(1)?));
+                let claims = rows::small(row.try_get(3)?);
+                if crashed && claims >= CLAIMS_WITHOUT_PROGRESS_MAX {
+                    self.quarantine(&transaction, tenant, run, claims).await?;
+                } else if self.take_over(&transaction, tenant, run).await? {
+                    let tenant = holdpoint_protocol::TenantId::new(tenant);
+                    let tenant = tenant.map_err(|_| Error::Corrupt("a name".into()))?;
+                    let cx = Context { tenant, actor: rows::actor(row.try_get(2)?)? };
+                    taken.push(Taken { cx, run, crashed });
+                }
+            }
+            transaction.commit().await.map_err(of_commit)?;
+        }
+        Ok(taken)
+    }
+
+    /// Sets a run aside that ended every process that carried it on. Its next epoch is nobody's.
+    async fn quarantine(
+        &self,
+        client: &impl GenericClient,
+        tenant: &str,
+        run: RunId,
+        claims: u32,
+    ) -> Done<()> {
+        let time = client.prepare_cached(concat!("SELECT ", now!("1"))).await?;
+        let at = from_ms(client.query_one(&time, &[&self.given()]).await?.try_get(0)?);
+        let (body, record): (EventBody, _) = facts::quarantine(claims);
+        let event =
+            std::sync::Arc::new(holdpoint_protocol::Event { seq: None, run_id: run, child: None, body });
+        let mut entry = EntryBuilder::content(run, &[event], &[])?;
+        let text = chain::text_of(&record)?;
+        let around = chain::around(ms(at), &text);
+        let after = entry.audit_around_hash(run, ms(at), &text);
+        let sql = "WITH moved AS (UPDATE run SET status = 5, owner = NULL, wake_at = NULL, epoch = run.epoch + 1, \
+                   next_seq = run.next_seq + 1, audit_records = run.audit_records + 1, \
+                   audit_hash = sha256($3 || run.audit_hash || $4 || int8send(run.audit_records + 1) || $5) \
+                   WHERE tenant_id = $1 AND run_id = $2 RETURNING next_seq - 1 AS seq, audit_hash) \
+                   INSERT INTO journal (tenant_id, run_id, seq, body) \
+                   SELECT $1, $2, seq, $6 || audit_hash || $7 FROM moved";
+        let statement = client.prepare_cached(sql).await?;
+        let before = entry.finish();
+        let parameters: [&(dyn ToSql + Sync); 7] =
+            [&tenant, &run.0, &around[0], &around[1], &around[2], &before, &after];
+        client.execute(&statement, &parameters).await?;
+        Ok(())
+    }
+
+    pub(super) async fn try_release(&self, cx: &Context, run: RunId, epoch: u64, after_ms: u64) -> Done<()> {
+        let client = self.pool.get().await?;
+        let sql = concat!(
+            "UPDATE run SET owner = NULL, wake_at = $6 + ",
+            now!("1"),
+            " WHERE tenant_id = $2 AND run_id = $3 AND owner = $4 AND epoch = $5"
+        );
+        let statement = client.prepare_cached(sql).await?;
+        let (epoch, after) =
+            (i64::try_from(epoch).unwrap_or(i64::MAX), i64::try_from(after_ms).unwrap_or(i64::MAX / 4));
+        let parameters: [&(dyn ToSql + Sync); 6] =
+            [&self.given(), &cx.tenant.as_str(), &run.0, &self.instance.0, &epoch, &after];
+        client.execute(&statement, &parameters).await.map_err(of_commit)?;
+        Ok(())
+    }
+
+    pub(super) async fn try_owned(&self, limit: usize) -> Done<Vec<Taken>> {
+        let client = self.pool.get().await?;
+        let sql = "SELECT tenant_id, run_id, actor FROM run WHERE owner = $1 LIMIT $2";
+        let statement = client.prepare_cached(sql).await?;
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        let mut owned = Vec::new();
+        for row in client.query(&statement, &[&self.instance.0, &limit]).await? {
+            let tenant = holdpoint_protocol::TenantId::new(row.try_get(0)?);
+            let tenant = tenant.map_err(|_| Error::Corrupt("a name".into()))?;
+            let cx = Context { tenant, actor: rows::actor(row.try_get(2)?)? };
+            owned.push(Taken { cx, run: RunId(row.try_get(1)?), crashed: false });
+        }
+        Ok(owned)
+    }
+}
+
+/// Renews the lease until the store is closed or dropped.
+pub(super) async fn keep_lease(store: std::sync::Weak<PostgresStore>, every: Duration) {
+    loop {
+        tokio::time::sleep(every).await;
+        let Some(store) = store.upgrade() else { return };
+        if store.is_closed() {
+            return;
+        }
+        // One that fails is tried again; when all of them do, others take the runs over, and the epoch keeps this
+        // process from writing.
+        let _ = store.renew().await;
+    }
+}

@@ -1,0 +1,67 @@
+//! What PostgreSQL reports, in our words.
+
+use tokio_postgres::error::SqlState;
+
+use crate::Error;
+
+/// Why an operation did not go through.
+#[derive(Debug)]
+pub(super) enum Fault {
+    /// It was refused before it wrote anything.
+    Refused(Error),
+    /// Another transaction was in the way: done again, it can go through. What it means when it never does.
+    Again(Error),
+}
+
+impl From<Error> for Fault {
+    fn from(error: Error) -> Self {
+        Self::Refused(error)
+    }
+}
+
+impl From<tokio_postgres::Error> for Fault {
+    fn from(error: tokio_postgres::Error) -> Self {
+        let text = text_of(&error);
+        let Some(code) = error.code() else { return Self::Refused(Error::Unavailable(text)) };
+        match *code {
+            SqlState::T_R_SERIALIZATION_FAILURE | SqlState::T_R_DEADLOCK_DETECTED => {
+                Self::Again(Error::Unavailable(text))
+            }
+            // Somebody else has just made the same row: looked at again, it is found.
+            SqlState::UNIQUE_VIOLATION => Self::Again(Error::Inconsistent(text)),
+            SqlState::DISK_FULL | SqlState::OUT_OF_MEMORY => Self::Refused(Error::Full(text)),
+            SqlState::DATA_CORRUPTED | SqlState::INDEX_CORRUPTED => Self::Refused(Error::Corrupt(text)),
+            _ => Self::Refused(Error::Unavailable(text)),
+        }
+    }
+}
+
+impl From<deadpool_postgres::PoolError> for Fault {
+    fn from(error: deadpool_postgres::PoolError) -> Self {
+        Self::Refused(Error::Unavailable(error.to_string()))
+    }
+}
+
+impl From<Fault> for Error {
+    fn from(fault: Fault) -> Self {
+        match fault {
+            Fault::Refused(error) | Fault::Again(error) => error,
+        }
+    }
+}
+
+/// What an error means of a statement that commits. Where the server did not say no, it may have said yes.
+pub(super) fn of_commit(error: tokio_postgres::Error) -> Fault {
+    if error.code().is_some() {
+        Fault::from(error)
+    } else {
+        Fault::Refused(Error::CommitUnknown(text_of(&error)))
+    }
+}
+
+fn text_of(error: &tokio_postgres::Error) -> String {
+    match error.as_db_error() {
+        Some(said) => format!("{} ({})", said.message(), said.code().code()),
+        None => error.to_string(),
+    }
+}

@@ -1,0 +1,75 @@
+//! Idempotency keys.
+
+use deadpool_postgres::Transaction;
+use holdpoint_protocol::{RunId, Timestamp};
+use uuid::Uuid;
+
+use super::rows::Done;
+use crate::chain::ms;
+use crate::clock::{after, from_ms};
+use crate::keys::KEY_RESERVED_MS;
+use crate::{Context, IdempotencyKey, KeyUse, StoredAnswer};
+
+pub(super) async fn look_up(
+    transaction: &Transaction<'_>,
+    cx: &Context,
+    key: &IdempotencyKey,
+    now: Timestamp,
+) -> Done<KeyUse> {
+    let sql = "SELECT body_digest, at, run_id, http_status, body FROM idempotency \
+               WHERE tenant_id = $1 AND actor = $2 AND scope = $3 AND key = $4";
+    let statement = transaction.prepare_cached(sql).await?;
+    let parameters: [&(dyn tokio_postgres::types::ToSql + Sync); 4] =
+        [&cx.tenant.as_str(), &cx.actor.as_str(), &key.scope, &key.key];
+    let Some(row) = transaction.query_opt(&statement, &parameters).await? else { return Ok(KeyUse::New) };
+    let run: Option<Uuid> = row.try_get(2)?;
+    let status: Option<i32> = row.try_get(3)?;
+    let reserved = run.is_none() && status.is_none();
+    if reserved && after(from_ms(row.try_get(1)?), KEY_RESERVED_MS) <= now {
+        return Ok(KeyUse::New);
+    }
+    if row.try_get::<_, &str>(0)? != key.body_digest {
+        return Ok(KeyUse::Reused);
+    }
+    Ok(match (run, status) {
+        (Some(run), _) => KeyUse::Run(RunId(run)),
+        (None, Some(status)) => KeyUse::Answered(StoredAnswer {
+            status: u16::try_from(status).unwrap_or(500),
+            body: row.try_get::<_, Option<String>>(4)?.unwrap_or_default(),
+        }),
+        (None, None) => KeyUse::Pending,
+    })
+}
+
+/// Stores a key, in the place of a reservation that has run out. One that somebody else has just stored is not replaced:
+/// the statement then changes nothing, and what they stored is looked at again.
+pub(super) async fn insert(
+    transaction: &Transaction<'_>,
+    cx: &Context,
+    key: &IdempotencyKey,
+    now: Timestamp,
+    run: Option<RunId>,
+) -> Done<()> {
+    let sql = "INSERT INTO idempotency AS old (tenant_id, actor, scope, key, body_digest, at, run_id) \
+               VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT (tenant_id, actor, scope, key) DO UPDATE \
+               SET body_digest = excluded.body_digest, at = excluded.at, run_id = excluded.run_id \
+               WHERE old.run_id IS NULL AND old.http_status IS NULL AND old.at <= $8";
+    let statement = transaction.prepare_cached(sql).await?;
+    let run = run.map(|run| run.0);
+    let reserved_before = ms(now) - i64::try_from(KEY_RESERVED_MS).unwrap_or(i64::MAX);
+    let parameters: [&(dyn tokio_postgres::types::ToSql + Sync); 8] = [
+        &cx.tenant.as_str(),
+        &cx.actor.as_str(),
+        &key.scope,
+        &key.key,
+        &key.body_digest,
+        &ms(now),
+        &run,
+        &reserved_before,
+    ];
+    if transaction.execute(&statement, &parameters).await? == 0 {
+        let taken = crate::Error::Inconsistent("the key was used at the same moment".into());
+        return Err(super::error::Fault::Again(taken));
+    }
+    Ok(())
+}

@@ -1,0 +1,470 @@
+//! Reads. Each is one snapshot where it needs more than one statement.
+
+use std::sync::Arc;
+
+use deadpool_postgres::{GenericClient, Transaction};
+use holdpoint_core::message::Message;
+use holdpoint_core::tool::ToolDefinition;
+use holdpoint_protocol::{
+    ConversationId, Event, EventBody, Interaction, InteractionStatus, Page, Pending, RequestId, RunId,
+    RunStatus, RunView,
+};
+use tokio_postgres::IsolationLevel;
+use tokio_postgres::types::ToSql;
+use uuid::Uuid;
+
+use super::PostgresStore;
+use super::rows::{self, Done, RUN_COLUMNS, RunRow, select_request};
+use crate::chain::{self, Kept};
+use crate::clock::from_ms;
+use crate::codes::{self, REQUEST_STATUSES};
+use crate::compact::{self, Entry, read_entry};
+use crate::facts::Request;
+use crate::places::{AgePlace, RunPlace};
+use crate::{
+    AuditRow, ChainCheck, Context, Error, InteractionFilter, Loaded, NumberedEvents, PageRequest, Result,
+    RunFilter, Stats, stored, views,
+};
+
+/// Rows a page looks at. A page that finds less than was asked for among them is short, and says where the next begins.
+const LOOKED_AT_MAX: i64 = 2_000;
+/// Journal entries read at a time.
+const ENTRIES: i64 = 256;
+
+impl PostgresStore {
+    pub(super) async fn try_load(&self, cx: &Context, run: RunId) -> Done<Option<Loaded>> {
+        let mut client = self.pool.get().await?;
+        let view = snapshot(&mut client).await?;
+        let tenant = cx.tenant.as_str();
+        let Some(row) = run_row(&view, tenant, run).await? else { return Ok(None) };
+        let mut facts = Vec::new();
+        for (_, entry) in entries(&view, tenant, run, row.step_seq.saturating_sub(1), i64::MAX).await? {
+            for fact in entry.facts {
+                let request = match &fact {
+                    compact::FactRef::Decided(id) => request(&view, tenant, *id).await?,
+                    compact::FactRef::Expired(_)
+                    | compact::FactRef::GateError(_)
+                    | compact::FactRef::Cancelled(..) => None,
+                };
+                facts.push(stored::fact(fact, |_| Ok(request))?);
+            }
+        }
+        let open = open_round(&view, tenant, run, row.run.round()).await?;
+        let tools = tools(&view, tenant, row.tool_digest.as_deref()).await?;
+        Ok(Some(Loaded {
+            open,
+            facts,
+            tools,
+            epoch: row.epoch,
+            next_seq: row.next_seq,
+            created_at: row.created_at,
+            run: row.run,
+        }))
+    }
+
+    pub(super) async fn try_history(
+        &self,
+        cx: &Context,
+        conversation: &ConversationId,
+        run: RunId,
+    ) -> Done<Vec<Arc<Message>>> {
+        let mut client = self.pool.get().await?;
+        let view = snapshot(&mut client).await?;
+        let tenant = cx.tenant.as_str();
+        let row = run_row(&view, tenant, run).await?.filter(|row| row.run.conversation() == conversation);
+        let Some(row) = row else { return Ok(Vec::new()) };
+        // Each run knows the one before it: collected backwards, read forwards.
+        let mut chain = vec![(run, row.committed_round)];
+        let mut previous = row.previous;
+        let sql = "SELECT committed_round, previous FROM run WHERE tenant_id = $1 AND run_id = $2";
+        let statement = view.prepare_cached(sql).await?;
+        while let Some(id) = previous {
+            let Some(row) = view.query_opt(&statement, &[&tenant, &id.0]).await? else { break };
+            chain.push((id, rows::small(row.try_get(0)?)));
+            previous = row.try_get::<_, Option<Uuid>>(1)?.map(RunId);
+        }
+        let mut history = Vec::new();
+        for (run, committed) in chain.into_iter().rev() {
+            let entries = entries(&view, tenant, run, 0, i64::MAX).await?;
+            let messages = entries.into_iter().flat_map(|(_, entry)| entry.messages);
+            let mut messages: Vec<_> = messages.filter(|(round, _, _)| *round <= committed).collect();
+            // The answers of a round are written as they come, and read in the order of the calls.
+            messages.sort_by_key(|(round, slot, _)| (*round, *slot));
+            history.extend(messages.into_iter().map(|(_, _, message)| message));
+        }
+        Ok(history)
+    }
+
+    pub(super) async fn try_events(
+        &self,
+        cx: &Context,
+        run: RunId,
+        after: u64,
+        limit: usize,
+    ) -> Done<Option<NumberedEvents>> {
+        let client = self.pool.get().await?;
+        let tenant = cx.tenant.as_str();
+        let sql = "SELECT 1 FROM run WHERE tenant_id = $1 AND run_id = $2";
+        let statement = client.prepare_cached(sql).await?;
+        if client.query_opt(&statement, &[&tenant, &run.0]).await?.is_none() {
+            return Ok(None);
+        }
+        let mut events: NumberedEvents = Vec::new();
+        let mut from = after;
+        loop {
+            let found = entries(&client, tenant, run, from, ENTRIES).await?;
+            let more = found.len() as i64 == ENTRIES;
+            for (last, entry) in found {
+                let first = last + 1 - entry.events.len() as u64;
+                let numbered = (first..).zip(entry.events).filter(|(seq, _)| *seq > after);
+                events.extend(numbered.map(|(seq, json)| (seq, Arc::from(json))));
+                from = last;
+            }
+            if !more || events.len() >= limit {
+                events.truncate(limit);
+                return Ok(Some(events));
+            }
+        }
+    }
+
+    pub(super) async fn try_interaction(&self, cx: &Context, id: RequestId) -> Done<Option<Interaction>> {
+        let mut client = self.pool.get().await?;
+        let view = snapshot(&mut client).await?;
+        match request(&view, cx.tenant.as_str(), id).await? {
+            Some(request) => Ok(Some(show(&view, cx.tenant.as_str(), &request).await?)),
+            None => Ok(None),
+        }
+    }
+
+    pub(super) async fn try_interactions(
+        &self,
+        cx: &Context,
+        filter: &InteractionFilter,
+        page: &PageRequest,
+    ) -> Done<Page<Interaction>> {
+        let limit = views::page_limit(page.limit);
+        let from = page.cursor.as_deref().map(|cursor| AgePlace::read(&cx.tenant, cursor)).transpose()?;
+        let mut client = self.pool.get().await?;
+        let view = snapshot(&mut client).await?;
+        let tenant = cx.tenant.as_str();
+        let (mut found, looked_to) = match filter.run {
+            Some(run) => (of_run(&view, tenant, run, filter, from).await?, None),
+            None => by_age(&view, tenant, filter, from, limit + 1).await?,
+        };
+        found.sort_unstable_by_key(AgePlace::of);
+        let more = found.len() > limit;
+        found.truncate(limit);
+        let next = if more { found.last().map(AgePlace::of) } else { looked_to };
+        let mut items = Vec::with_capacity(found.len());
+        for request in &found {
+            items.extend(readable(show(&view, tenant, request).await)?);
+        }
+        Ok(Page { items, next_cursor: next.map(|place| place.write(&cx.tenant)) })
+    }
+
+    pub(super) async fn try_run(&self, cx: &Context, run: RunId) -> Done<Option<RunView>> {
+        let mut client = self.pool.get().await?;
+        let transaction = snapshot(&mut client).await?;
+        match run_row(&transaction, cx.tenant.as_str(), run).await? {
+            Some(row) => Ok(Some(view(&transaction, cx.tenant.as_str(), &row).await?)),
+            None => Ok(None),
+        }
+    }
+
+    pub(super) async fn try_runs(
+        &self,
+        cx: &Context,
+        filter: &RunFilter,
+        page: &PageRequest,
+    ) -> Done<Page<RunView>> {
+        let limit = views::page_limit(page.limit);
+        let before = page.cursor.as_deref().map(|cursor| RunPlace::read(&cx.tenant, cursor)).transpose()?;
+        let before = before.map_or(Uuid::max(), |place| place.run.0);
+        let mut client = self.pool.get().await?;
+        let transaction = snapshot(&mut client).await?;
+        let tenant = cx.tenant.as_str();
+        let sql = format!(
+            "SELECT {RUN_COLUMNS} FROM run WHERE tenant_id = $1 AND run_id < $2 ORDER BY run_id DESC LIMIT $3"
+        );
+        let statement = transaction.prepare_cached(&sql).await?;
+        // With a filter more is looked at than is shown.
+        let rows = if filter.status.is_some() { LOOKED_AT_MAX } else { limit as i64 + 1 };
+        let parameters: [&(dyn ToSql + Sync); 3] = [&tenant, &before, &rows];
+        let found = transaction.query(&statement, &parameters).await?;
+        let whole = (found.len() as i64) < rows;
+        let mut items = Vec::new();
+        let mut last = None;
+        for row in &found {
+            if items.len() == limit {
+                return Ok(Page { items, next_cursor: last.map(|run| RunPlace { run }.write(&cx.tenant)) });
+            }
+            last = Some(RunId(row.try_get(0)?));
+            let status = codes::run_status::read(row.try_get::<_, i16>(1)?.into())?;
+            if filter.status.is_none_or(|asked| asked == status) {
+                let read = match rows::run_row(row) {
+                    Ok(row) => view(&transaction, tenant, &row).await,
+                    Err(fault) => Err(fault),
+                };
+                items.extend(readable(read)?);
+            }
+        }
+        let next = last.filter(|_| !whole);
+        Ok(Page { items, next_cursor: next.map(|run| RunPlace { run }.write(&cx.tenant)) })
+    }
+
+    pub(super) async fn try_audit(
+        &self,
+        cx: &Context,
+        run: RunId,
+        after: u64,
+        limit: usize,
+    ) -> Done<Vec<AuditRow>> {
+        let client = self.pool.get().await?;
+        Ok(chain::rows(run, records(&client, cx.tenant.as_str(), run).await?, after, limit))
+    }
+
+    pub(super) async fn try_verify(&self, cx: &Context, run: RunId) -> Done<Option<ChainCheck>> {
+        let mut client = self.pool.get().await?;
+        let view = snapshot(&mut client).await?;
+        let sql = "SELECT audit_records, audit_hash FROM run WHERE tenant_id = $1 AND run_id = $2";
+        let statement = view.prepare_cached(sql).await?;
+        let tenant = cx.tenant.as_str();
+        let Some(row) = view.query_opt(&statement, &[&tenant, &run.0]).await? else { return Ok(None) };
+        let head =
+            chain::Head { records: row.try_get::<_, i64>(0)? as u64, hash: rows::bytes(row.try_get(1)?)? };
+        Ok(Some(chain::verify(records(&view, tenant, run).await?, &head)))
+    }
+
+    pub(super) async fn try_stats(&self) -> Done<Stats> {
+        let client = self.pool.get().await?;
+        let sql = "SELECT (SELECT count(*) FROM request WHERE status = 0), \
+                   (SELECT min(opened_at) FROM request WHERE status = 0), \
+                   (SELECT count(*) FROM run WHERE owner IS NOT NULL), \
+                   (SELECT count(*) FROM run WHERE status = 5)";
+        let statement = client.prepare_cached(sql).await?;
+        let row = client.query_one(&statement, &[]).await?;
+        let count = |column| row.try_get::<_, i64>(column).map(|count| count as u64);
+        Ok(Stats {
+            pending: count(0)?,
+            oldest_pending: row.try_get::<_, Option<i64>>(1)?.map(from_ms),
+            running: count(2)?,
+            quarantined: count(3)?,
+            ..Stats::default()
+        })
+    }
+
+    pub(super) async fn try_next_deadline(&self) -> Done<Option<holdpoint_protocol::Timestamp>> {
+        let client = self.pool.get().await?;
+        let sql = "SELECT min(deadline) FROM request WHERE status = 0 AND deadline IS NOT NULL";
+        let statement = client.prepare_cached(sql).await?;
+        let deadline: Option<i64> = client.query_one(&statement, &[]).await?.try_get(0)?;
+        Ok(deadline.map(from_ms))
+    }
+}
+
+/// All that follows is read from one state of the database.
+async fn snapshot(client: &mut deadpool_postgres::Client) -> Done<Transaction<'_>> {
+    let builder = client.build_transaction().isolation_level(IsolationLevel::RepeatableRead).read_only(true);
+    Ok(builder.start().await?)
+}
+
+async fn run_row(client: &impl GenericClient, tenant: &str, run: RunId) -> Done<Option<RunRow>> {
+    let sql = format!("SELECT {RUN_COLUMNS} FROM run WHERE tenant_id = $1 AND run_id = $2");
+    let statement = client.prepare_cached(&sql).await?;
+    client.query_opt(&statement, &[&tenant, &run.0]).await?.as_ref().map(rows::run_row).transpose()
+}
+
+async fn request(client: &impl GenericClient, tenant: &str, id: RequestId) -> Done<Option<Request>> {
+    let statement = client.prepare_cached(select_request!("tenant_id = $1 AND request_id = $2")).await?;
+    client.query_opt(&statement, &[&tenant, &id.0]).await?.as_ref().map(rows::request).transpose()
+}
+
+/// Entries of a run's journal after an event, in order, with the number of their last event.
+async fn entries(
+    client: &impl GenericClient,
+    tenant: &str,
+    run: RunId,
+    after: u64,
+    limit: i64,
+) -> Done<Vec<(u64, Entry)>> {
+    let sql = "SELECT seq, body FROM journal WHERE tenant_id = $1 AND run_id = $2 AND seq > $3 ORDER BY seq LIMIT $4";
+    let statement = client.prepare_cached(sql).await?;
+    let after = i64::try_from(after).unwrap_or(i64::MAX);
+    let parameters: [&(dyn ToSql + Sync); 4] = [&tenant, &run.0, &after, &limit];
+    let found = client.query(&statement, &parameters).await?;
+    found
+        .iter()
+        .map(|row| Ok((row.try_get::<_, i64>(0)? as u64, read_entry(run, row.try_get(1)?)?)))
+        .collect()
+}
+
+/// The messages of the round in progress, read backwards until those of the round before it.
+async fn open_round(
+    client: &impl GenericClient,
+    tenant: &str,
+    run: RunId,
+    round: u32,
+) -> Done<Vec<(u32, Arc<Message>)>> {
+    let sql = "SELECT seq, body FROM journal WHERE tenant_id = $1 AND run_id = $2 AND seq < $3 \
+               ORDER BY seq DESC LIMIT $4";
+    let statement = client.prepare_cached(sql).await?;
+    let (mut open, mut before, mut older) = (Vec::new(), i64::MAX, false);
+    while !older {
+        let parameters: [&(dyn ToSql + Sync); 4] = [&tenant, &run.0, &before, &16i64];
+        let found = client.query(&statement, &parameters).await?;
+        for row in &found {
+            before = row.try_get(0)?;
+            for (at, slot, message) in read_entry(run, row.try_get(1)?)?.messages {
+                older |= at < round;
+                if at == round {
+                    open.push((slot, message));
+                }
+            }
+        }
+        older |= found.len() < 16;
+    }
+    open.sort_by_key(|(slot, _)| *slot);
+    Ok(open)
+}
+
+async fn tools(
+    client: &impl GenericClient,
+    tenant: &str,
+    digest: Option<&[u8]>,
+) -> Done<Arc<[ToolDefinition]>> {
+    let Some(digest) = digest else { return Ok(Arc::from([])) };
+    let sql = "SELECT tools FROM tool_set WHERE tenant_id = $1 AND digest = $2";
+    let statement = client.prepare_cached(sql).await?;
+    let row = client.query_one(&statement, &[&tenant, &digest]).await?;
+    let body = compact::unpress(row.try_get(0)?)?;
+    Ok(serde_json::from_slice(&body).map_err(|error| Error::Corrupt(format!("a tool set: {error}")))?)
+}
+
+/// The event with this number.
+async fn event(client: &impl GenericClient, tenant: &str, run: RunId, seq: u64) -> Done<String> {
+    for (last, entry) in entries(client, tenant, run, seq.saturating_sub(1), 1).await? {
+        let first = last + 1 - entry.events.len() as u64;
+        if let Some((_, json)) = (first..).zip(entry.events).find(|(at, _)| *at == seq) {
+            return Ok(json);
+        }
+    }
+    Err(Error::Corrupt(format!("event {seq} of run {run} is gone")).into())
+}
+
+async fn show(client: &impl GenericClient, tenant: &str, request: &Request) -> Done<Interaction> {
+    let row = run_row(client, tenant, request.run()).await?;
+    let row = row.ok_or_else(|| Error::Corrupt(format!("request {} has no run", request.id)))?;
+    let json = event(client, tenant, request.run(), request.seq).await?;
+    Ok(views::interaction(&row.run, request, &json)?)
+}
+
+/// What is shown of a run.
+async fn view(client: &impl GenericClient, tenant: &str, row: &RunRow) -> Done<RunView> {
+    let id = row.run.id();
+    let last = match row.status {
+        RunStatus::Finished | RunStatus::Failed => {
+            let json = event(client, tenant, id, row.next_seq - 1).await?;
+            let event = Event::from_json(None, &json);
+            Some(event.map_err(|error| Error::Corrupt(format!("the last event of run {id}: {error}")))?.body)
+        }
+        RunStatus::Running | RunStatus::Suspended | RunStatus::Cancelling | RunStatus::Quarantined => None,
+    };
+    let last = last.filter(|body| matches!(body, EventBody::Finish(_) | EventBody::Error(_)));
+    let mut pending = Vec::new();
+    if last.is_none() {
+        let filter = InteractionFilter { status: Some(InteractionStatus::Pending), ..Default::default() };
+        let mut open = of_run(client, tenant, id, &filter, None).await?;
+        open.sort_unstable_by_key(|request| request.seq);
+        pending.extend(open.into_iter().map(|request| Pending {
+            request_id: request.id,
+            call_id: request.call,
+            kind: request.kind,
+        }));
+    }
+    Ok(views::run(&row.run, row.status, row.created_at, pending, last.as_ref())?)
+}
+
+/// A run has few requests: all of them are read.
+async fn of_run(
+    client: &impl GenericClient,
+    tenant: &str,
+    run: RunId,
+    filter: &InteractionFilter,
+    from: Option<AgePlace>,
+) -> Done<Vec<Request>> {
+    let statement = client.prepare_cached(select_request!("tenant_id = $1 AND run_id = $2")).await?;
+    let mut found = Vec::new();
+    for row in client.query(&statement, &[&tenant, &run.0]).await? {
+        let request = rows::request(&row)?;
+        let fits = filter.status.is_none_or(|status| status == request.status)
+            && filter.kind.is_none_or(|kind| kind == request.kind);
+        if fits && from.is_none_or(|from| AgePlace::of(&request) > from) {
+            found.push(request);
+        }
+    }
+    Ok(found)
+}
+
+/// The oldest after a place, of each status that is asked for, and how far was looked where that was not to the end.
+async fn by_age(
+    client: &impl GenericClient,
+    tenant: &str,
+    filter: &InteractionFilter,
+    from: Option<AgePlace>,
+    enough: usize,
+) -> Done<(Vec<Request>, Option<AgePlace>)> {
+    let sql = select_request!(
+        "tenant_id = $1 AND status = $2 AND (opened_at, run_id, seq) > ($3, $4, $5) \
+         ORDER BY opened_at, run_id, seq LIMIT $6"
+    );
+    let statement = client.prepare_cached(sql).await?;
+    let (at, run, seq) = match from {
+        Some(place) => (place.opened_at_ms, place.run.0, place.seq as i64),
+        None => (i64::MIN, Uuid::nil(), 0),
+    };
+    let rows = if filter.kind.is_some() { LOOKED_AT_MAX } else { enough as i64 };
+    let mut found: Vec<Request> = Vec::new();
+    let mut looked_to: Option<AgePlace> = None;
+    for status in
+        REQUEST_STATUSES.into_iter().filter(|status| filter.status.is_none_or(|asked| asked == *status))
+    {
+        let code = codes::request_status::code(status) as i16;
+        let parameters: [&(dyn ToSql + Sync); 6] = [&tenant, &code, &at, &run, &seq, &rows];
+        let read = client.query(&statement, &parameters).await?;
+        let mut last = None;
+        for row in &read {
+            let request = rows::request(row)?;
+            last = Some(AgePlace::of(&request));
+            if filter.takes(&request) {
+                found.push(request);
+            }
+        }
+        if read.len() as i64 == rows {
+            looked_to = looked_to.into_iter().chain(last).min();
+        }
+    }
+    if let Some(end) = looked_to {
+        // What lies beyond the place where one status stopped is for the next page.
+        found.retain(|request| AgePlace::of(request) <= end);
+    }
+    Ok((found, looked_to))
+}
+
+async fn records(client: &impl GenericClient, tenant: &str, run: RunId) -> Done<Vec<Kept>> {
+    let sql = "SELECT body FROM journal WHERE tenant_id = $1 AND run_id = $2 ORDER BY seq";
+    let statement = client.prepare_cached(sql).await?;
+    let mut kept = Vec::new();
+    for row in client.query(&statement, &[&tenant, &run.0]).await? {
+        kept.extend(read_entry(run, row.try_get(0)?)?.audit);
+    }
+    Ok(kept)
+}
+
+/// A run that a newer version wrote is left out of a list; asked for by itself, it is refused with the reason.
+fn readable<T>(read: Done<T>) -> Result<Option<T>> {
+    match read.map_err(Error::from) {
+        Ok(item) => Ok(Some(item)),
+        Err(Error::Newer { .. }) => Ok(None),
+        Err(error) => Err(error),
+    }
+}

@@ -1,0 +1,45 @@
+//! Stored values, read: what the durable stores do alike.
+
+use holdpoint_core::decision::{CancelKind, Fact};
+use holdpoint_core::digest::CallDigest;
+use holdpoint_core::run::{Run, SNAPSHOT_VERSION};
+use holdpoint_protocol::{InteractionStatus, RequestId, RunId};
+
+use crate::compact::{self, FactRef};
+use crate::facts::{Closure, Request};
+use crate::{Error, Result};
+
+/// The control state; one that a newer version wrote is left alone.
+pub(crate) fn snapshot(run: RunId, version: u32, bytes: &[u8]) -> Result<Run> {
+    if version > SNAPSHOT_VERSION {
+        return Err(Error::Newer { what: format!("run {run}"), found: version, known: SNAPSHOT_VERSION });
+    }
+    compact::read(run, bytes)
+}
+
+pub(crate) fn digest(bytes: &[u8; 32]) -> Result<CallDigest> {
+    let text = format!("sha256:{}", crate::cursor::hex(bytes));
+    text.parse().map_err(|_| Error::Corrupt("a digest".into()))
+}
+
+/// What a fact says, with the request it is about.
+pub(crate) fn fact(
+    fact: FactRef,
+    request: impl FnOnce(RequestId) -> Result<Option<Request>>,
+) -> Result<Fact> {
+    Ok(match fact {
+        FactRef::Expired(request) => Fact::Expired { request },
+        FactRef::GateError(request) => Fact::GateError { request },
+        FactRef::Cancelled(by, kind @ (CancelKind::Cancel | CancelKind::Supersede)) => {
+            Fact::Cancelled { by, kind }
+        }
+        FactRef::Decided(id) => match request(id)? {
+            Some(Request {
+                status: InteractionStatus::Decided,
+                closure: Some(Closure::Decided(decision)),
+                ..
+            }) => Fact::Decided { request: id, decision },
+            Some(_) | None => return Err(Error::Corrupt(format!("the decision of request {id} is gone"))),
+        },
+    })
+}

@@ -1,0 +1,332 @@
+//! Many instances on one PostgreSQL database.
+
+use std::sync::Arc;
+
+use holdpoint_core::decision::CancelKind;
+use holdpoint_core::run::Settings;
+use holdpoint_protocol::{DecisionWord, InteractionStatus, RunStatus};
+use holdpoint_store::{
+    CLAIMS_WITHOUT_PROGRESS_MAX, ChainCheck, Committed, DecideReply, Error, Next, Owner, PageRequest,
+    PostgresOptions, PostgresStore, RunFilter, Store,
+};
+
+use crate::bed::{Bed, ana, block_on, clock, cx};
+use crate::cluster::{Database, database};
+use crate::walk::{Walk, decide, decision};
+
+/// Longer than a lease lasts.
+const LEASE_OVER_MS: u64 = 6_001;
+
+/// Two instances with one clock.
+async fn two() -> (Database, Bed, Bed) {
+    let (database, clock) = (database().await, clock());
+    let a = database.store(u64::MAX, clock.clone()).await;
+    let b = database.store(u64::MAX, clock.clone()).await;
+    (database, Bed::of(a, clock.clone()), Bed::of(b, clock))
+}
+
+#[test]
+fn a_run_suspended_on_one_instance_goes_on_where_it_is_decided() {
+    block_on(async {
+        let (_database, a, b) = two().await;
+        let walk = Walk::suspended(&a, &ana(), "job").await;
+        let requests = walk.requests();
+        let reply = b.store.decide(&ana(), decision(requests[0], DecisionWord::Decline, "bo")).await.unwrap();
+        let DecideReply::Taken { noted, .. } = reply else { panic!("{reply:?}") };
+        assert_eq!(noted.owner, Owner::Taken);
+        // The next one, wherever it comes, is for the owner.
+        let reply = a.store.decide(&ana(), decision(requests[1], DecisionWord::Approve, "bo")).await.unwrap();
+        let DecideReply::Taken { noted, .. } = reply else { panic!("{reply:?}") };
+        assert_eq!(noted.owner, Owner::Elsewhere(b.store.instance()));
+        assert!(a.store.take(&ana(), walk.id()).await.unwrap().is_none());
+        let (mut walk, changes) = Walk::resumed(&b.store, &ana(), walk.id()).await;
+        walk.stored(changes, Next::Keep).await;
+        walk.executed(2, "build ok", Next::Keep).await;
+        walk.answered().await;
+        let view = a.store.run(&ana(), walk.id()).await.unwrap().unwrap();
+        assert_eq!(view.status, RunStatus::Finished);
+    });
+}
+
+/// Opposite decisions at the same instant on two instances (<https://github.com/mcheemaa/mistri/pull/46> had both win).
+#[test]
+fn of_opposite_decisions_on_two_instances_one_counts() {
+    block_on(async {
+        let (_database, a, b) = two().await;
+        for round in 0..40 {
+            let walk = Walk::suspended(&a, &ana(), &format!("job-{round}")).await;
+            let request = walk.requests()[0];
+            let tries: Vec<_> = (0..8)
+                .map(|n| {
+                    let store = Arc::clone(if n % 2 == 0 { &a.store } else { &b.store });
+                    let word = if n % 2 == 0 { DecisionWord::Approve } else { DecisionWord::Decline };
+                    tokio::spawn(async move {
+                        store.decide(&ana(), decision(request, word, &format!("actor-{n}"))).await.unwrap()
+                    })
+                })
+                .collect();
+            let mut taken = 0;
+            for tried in tries {
+                match tried.await.unwrap() {
+                    DecideReply::Taken { noted, .. } => {
+                        assert_eq!(noted.owner, Owner::Taken);
+                        taken += 1;
+                    }
+                    DecideReply::Conflict { status: InteractionStatus::Decided, winner: Some(_) } => {}
+                    other => panic!("{other:?}"),
+                }
+            }
+            assert_eq!(taken, 1, "round {round}");
+        }
+    });
+}
+
+#[test]
+fn what_is_due_expires_once_however_many_sweep() {
+    block_on(async {
+        let (_database, a, b) = two().await;
+        let settings = Settings { approval_timeout_ms: Some(100), ..Settings::default() };
+        for n in 0..20 {
+            Walk::suspended_with(&a, &ana(), &format!("job-{n}"), settings.clone()).await;
+        }
+        a.clock.advance_ms(100);
+        let sweeps: Vec<_> = [&a, &b, &a, &b]
+            .map(|bed| {
+                let store = Arc::clone(&bed.store);
+                tokio::spawn(async move {
+                    let mut expired = Vec::new();
+                    loop {
+                        let noted = store.expire_due(3).await.unwrap();
+                        if noted.is_empty() && store.next_deadline().await.unwrap().is_none() {
+                            return expired;
+                        }
+                        expired.extend(noted.into_iter().map(|noted| (noted.run, noted.event.seq)));
+                    }
+                })
+            })
+            .into_iter()
+            .collect();
+        let mut all = Vec::new();
+        for sweep in sweeps {
+            all.extend(sweep.await.unwrap());
+        }
+        assert_eq!(all.len(), 40);
+        all.sort();
+        all.dedup();
+        assert_eq!(all.len(), 40);
+    });
+}
+
+#[test]
+fn runs_of_an_instance_that_is_gone_are_taken_over_and_it_writes_no_more() {
+    block_on(async {
+        let (_database, a, b) = two().await;
+        let mut working = Walk::started(&a, &ana(), "working").await;
+        Walk::suspended(&a, &ana(), "asleep").await;
+        assert!(b.store.recover(10).await.unwrap().is_empty(), "its lease has not run out");
+        a.clock.advance_ms(LEASE_OVER_MS);
+        let taken = b.store.recover(10).await.unwrap();
+        assert_eq!(
+            taken.iter().map(|taken| (taken.run, taken.crashed)).collect::<Vec<_>>(),
+            [(working.id(), true)]
+        );
+        // It lives after all: what it writes is refused.
+        let changes = working.proposed().await;
+        let step = working.made(changes, Next::Keep);
+        assert_eq!(a.store.commit(&ana(), step).await.unwrap(), Committed::Fenced);
+        assert!(a.store.recover(10).await.unwrap().is_empty());
+    });
+}
+
+#[test]
+fn an_instance_that_stops_leaves_its_runs_to_the_others_at_once() {
+    block_on(async {
+        let (_database, a, b) = two().await;
+        let working = Walk::started(&a, &ana(), "working").await;
+        a.store.close().await.unwrap();
+        let taken = b.store.recover(10).await.unwrap();
+        assert_eq!(taken.iter().map(|taken| taken.run).collect::<Vec<_>>(), [working.id()]);
+    });
+}
+
+#[test]
+fn a_run_that_ends_every_process_is_set_aside() {
+    block_on(async {
+        let (database, clock) = (database().await, clock());
+        let first = Bed::of(database.store(u64::MAX, clock.clone()).await, clock.clone());
+        let poison = Walk::started(&first, &ana(), "poison").await;
+        first.store.close().await.unwrap();
+        for _ in 0..CLAIMS_WITHOUT_PROGRESS_MAX {
+            let store = database.store(u64::MAX, clock.clone()).await;
+            assert_eq!(store.recover(10).await.unwrap().len(), 1);
+            store.close().await.unwrap();
+        }
+        let store: Arc<dyn Store> = database.store(u64::MAX, clock.clone()).await;
+        assert!(store.recover(10).await.unwrap().is_empty());
+        let view = store.run(&ana(), poison.id()).await.unwrap().unwrap();
+        assert_eq!(view.status, RunStatus::Quarantined);
+        let chain = store.verify(&ana(), poison.id()).await.unwrap();
+        assert!(matches!(chain, Some(ChainCheck::Whole { .. })), "{chain:?}");
+        let events = store.events(&ana(), poison.id(), 0, 100).await.unwrap().unwrap();
+        assert!(events.last().unwrap().1.contains("\"quarantined\""));
+    });
+}
+
+/// Everything at once on the same few runs: whatever was answered, what is stored is whole.
+#[test]
+fn under_any_mix_of_writers_every_log_is_whole() {
+    block_on(async {
+        let (_database, a, b) = two().await;
+        let settings = Settings { approval_timeout_ms: Some(50), ..Settings::default() };
+        let mut runs = Vec::new();
+        let mut requests = Vec::new();
+        for n in 0..6 {
+            let walk = Walk::suspended_with(&a, &ana(), &format!("job-{n}"), settings.clone()).await;
+            runs.push(walk.id());
+            requests.extend(walk.requests());
+        }
+        let tasks: Vec<_> = (0..16usize)
+            .map(|n| {
+                let store = Arc::clone(if n % 2 == 0 { &a.store } else { &b.store });
+                let (runs, requests, clock) = (runs.clone(), requests.clone(), Arc::clone(&a.clock));
+                tokio::spawn(async move {
+                    for round in 0..12 {
+                        let request = requests[(n * 5 + round) % requests.len()];
+                        let run = runs[(n * 3 + round) % runs.len()];
+                        match (n + round) % 5 {
+                            0 | 1 => {
+                                let word =
+                                    if n % 3 == 0 { DecisionWord::Approve } else { DecisionWord::Decline };
+                                store
+                                    .decide(&ana(), decision(request, word, &format!("actor-{n}")))
+                                    .await
+                                    .unwrap();
+                            }
+                            2 => drop(store.cancel(&ana(), run, CancelKind::Cancel).await.unwrap()),
+                            3 => {
+                                clock.advance_ms(7);
+                                store.expire_due(5).await.unwrap();
+                            }
+                            _ => {
+                                let (walk, changes) = Walk::resumed(&store, &ana(), run).await;
+                                let next = match walk.run.standing() {
+                                    holdpoint_core::run::Standing::Finished
+                                    | holdpoint_core::run::Standing::Failed => Next::End,
+                                    holdpoint_core::run::Standing::Suspended => Next::Suspend,
+                                    holdpoint_core::run::Standing::Working
+                                    | holdpoint_core::run::Standing::Cancelling => Next::Later(0),
+                                };
+                                let step = walk.made(changes, next);
+                                store.commit(&ana(), step).await.unwrap();
+                            }
+                        }
+                    }
+                })
+            })
+            .collect();
+        for task in tasks {
+            task.await.unwrap();
+        }
+        for run in runs {
+            let loaded = b.store.load(&ana(), run).await.unwrap().unwrap();
+            let events = b.store.events(&ana(), run, 0, 10_000).await.unwrap().unwrap();
+            assert!(events.iter().map(|(seq, _)| *seq).eq(1..loaded.next_seq));
+            let chain = b.store.verify(&ana(), run).await.unwrap();
+            assert!(matches!(chain, Some(ChainCheck::Whole { .. })), "{chain:?}");
+        }
+    });
+}
+
+#[test]
+fn a_database_of_a_newer_version_is_left_alone() {
+    block_on(async {
+        let database = database().await;
+        database.store(u64::MAX, clock()).await.close().await.unwrap();
+        let client = database.client().await;
+        client.batch_execute("UPDATE holdpoint_schema SET version = 99").await.unwrap();
+        let refused = PostgresStore::connect(&database.url, PostgresOptions::default()).await;
+        assert!(matches!(refused, Err(Error::Newer { found: 99, known: 1, .. })), "{refused:?}");
+    });
+}
+
+#[test]
+fn a_run_of_a_newer_version_is_left_alone_and_the_others_go_on() {
+    block_on(async {
+        let (database, a, _b) = two().await;
+        let newer = Walk::suspended(&a, &ana(), "newer").await;
+        let other = Walk::suspended(&a, &ana(), "other").await;
+        let client = database.client().await;
+        let sql = format!("UPDATE run SET snapshot_version = 99 WHERE run_id = '{}'", newer.id());
+        client.batch_execute(&sql).await.unwrap();
+        let refused = a.store.load(&ana(), newer.id()).await.unwrap_err();
+        assert!(matches!(refused, Error::Newer { found: 99, .. }), "{refused:?}");
+        let page = a.store.runs(&ana(), &RunFilter::default(), &PageRequest::default()).await.unwrap();
+        assert_eq!(page.items.iter().map(|view| view.run_id).collect::<Vec<_>>(), [other.id()]);
+        other.decided_to_the_end().await;
+    });
+}
+
+#[test]
+fn a_chain_that_somebody_changed_is_found_broken() {
+    let changes = [
+        ("the head's hash", "UPDATE run SET audit_hash = decode(repeat('00', 32), 'hex')"),
+        ("the head's count", "UPDATE run SET audit_records = audit_records - 1"),
+        ("the last entry gone", "DELETE FROM journal WHERE seq = (SELECT max(seq) FROM journal)"),
+        ("the first entry gone", "DELETE FROM journal WHERE seq = (SELECT min(seq) FROM journal)"),
+    ];
+    block_on(async {
+        for (what, sql) in changes {
+            let (database, a, _b) = two().await;
+            let walk = Walk::suspended(&a, &ana(), "job").await;
+            decide(&a.store, &ana(), walk.requests()[0], DecisionWord::Approve).await;
+            let whole = a.store.verify(&ana(), walk.id()).await.unwrap();
+            assert!(matches!(whole, Some(ChainCheck::Whole { .. })));
+            database.client().await.batch_execute(sql).await.unwrap();
+            let found = a.store.verify(&ana(), walk.id()).await.unwrap();
+            assert!(matches!(found, Some(ChainCheck::Broken { .. })), "{what}: {found:?}");
+        }
+    });
+}
+
+#[test]
+fn connections_that_break_are_replaced() {
+    block_on(async {
+        let (database, a, _b) = two().await;
+        let walk = Walk::suspended(&a, &ana(), "job").await;
+        let client = database.client().await;
+        let kill = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity \
+                    WHERE datname = current_database() AND pid <> pg_backend_pid()";
+        client.batch_execute(kill).await.unwrap();
+        // What was asked of a dead connection failed, and is known to have failed or not; then it goes on.
+        let mut answers = Vec::new();
+        for _ in 0..20 {
+            let reply =
+                a.store.decide(&ana(), decision(walk.requests()[0], DecisionWord::Approve, "ana")).await;
+            match reply {
+                Ok(DecideReply::Taken { .. } | DecideReply::Repeated { .. }) => {
+                    assert_eq!(
+                        a.store.interaction(&ana(), walk.requests()[0]).await.unwrap().unwrap().status,
+                        InteractionStatus::Decided
+                    );
+                    return;
+                }
+                Err(Error::Unavailable(why) | Error::CommitUnknown(why)) => answers.push(why),
+                other => panic!("{other:?}"),
+            }
+        }
+        panic!("{answers:?}");
+    });
+}
+
+#[test]
+fn tenants_share_nothing_but_the_database() {
+    block_on(async {
+        let (_database, a, b) = two().await;
+        let walk = Walk::suspended(&a, &ana(), "job").await;
+        let other = cx("other", "ana");
+        assert!(b.store.load(&other, walk.id()).await.unwrap().is_none());
+        assert!(b.store.interaction(&other, walk.requests()[0]).await.unwrap().is_none());
+        let page = b.store.interactions(&other, &Default::default(), &PageRequest::default()).await.unwrap();
+        assert!(page.items.is_empty());
+    });
+}

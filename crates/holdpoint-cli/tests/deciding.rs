@@ -1,4 +1,5 @@
 //! Deciding from the command line: what counts as a word, and what does not.
+#![allow(clippy::unwrap_used, clippy::expect_used)] // these are tests
 
 mod common;
 

@@ -1,8 +1,9 @@
 //! The demo from beginning to end: one call approved, one edited, one declined, and the files looked at.
+#![allow(clippy::unwrap_used, clippy::expect_used)] // these are tests
 
 mod common;
 
-use std::io::{BufRead, Read};
+use std::io::{BufRead, Read, Write};
 use std::path::Path;
 
 use common::process::{Serving, command, text};
@@ -145,6 +146,44 @@ fn a_model_that_cannot_be_set_up_is_said_before_anything_is_made() {
         assert!(text(&output.stderr).contains(says), "{model}: {output:?}");
         assert!(!dir.exists());
     }
+}
+
+/// An OpenAI-compatible server on this machine, of which the demo knows no more than its address.
+#[test]
+fn a_real_model_takes_the_place_of_the_script() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let answering = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut reader = std::io::BufReader::new(stream.try_clone().unwrap());
+        let (mut head, mut length) = (String::new(), 0);
+        while reader.read_line(&mut head).unwrap() > 2 {
+            let line = head.lines().last().unwrap().to_lowercase();
+            if let Some(value) = line.strip_prefix("content-length: ") {
+                length = value.parse().unwrap();
+            }
+        }
+        let mut body = vec![0; length];
+        reader.read_exact(&mut body).unwrap();
+        let chunk = json!({ "choices": [{ "index": 0, "delta": { "content": "It is tidy." }, "finish_reason": "stop" }] });
+        let events = format!("data: {chunk}\n\ndata: [DONE]\n\n");
+        write!(stream, "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{events}", events.len()).unwrap();
+        (head, serde_json::from_slice::<Value>(&body).unwrap())
+    });
+    let place = tempfile::tempdir().unwrap();
+    let dir = place.path().join("files");
+    let model = format!("tiny@http://{address}/v1");
+    let output =
+        command(&["demo", "--dir", dir.to_str().unwrap(), "--model", &model, "--query", "Is it tidy?"])
+            .output()
+            .unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let last: Value = serde_json::from_str(text(&output.stdout).lines().last().unwrap()).unwrap();
+    assert_eq!((&last["type"], &last["text"]), (&json!("finish"), &json!("It is tidy.")));
+    let (head, request) = answering.join().unwrap();
+    assert!(head.starts_with("POST /v1/chat/completions "), "{head}");
+    assert_eq!((&request["model"], &request["tools"].as_array().unwrap().len()), (&json!("tiny"), &7));
+    assert!(request["messages"].to_string().contains("Is it tidy?"));
 }
 
 #[test]

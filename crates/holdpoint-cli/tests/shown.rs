@@ -1,4 +1,5 @@
 //! What the approver is shown in a terminal: all of it, and nothing that acts on the terminal.
+#![allow(clippy::unwrap_used, clippy::expect_used)] // these are tests
 
 mod common;
 

@@ -8,7 +8,7 @@ use crate::edit;
 use crate::fail::Result;
 use crate::request::Asked;
 use crate::term::{self, Keyboard};
-use crate::text::line;
+use crate::text::{block, line};
 
 /// What became of it.
 #[derive(Debug, PartialEq, Eq)]
@@ -98,7 +98,10 @@ async fn edited(keyboard: &mut Keyboard, asked: &Asked) -> Result<Option<String>
             term::say(
                 "Neither VISUAL nor EDITOR names an editor, so type the whole new object in one line. Now it is:",
             );
-            term::say(&edit::to_type(&asked.arguments));
+            term::say(
+                block(&edit::to_type(&asked.arguments), term::width_of(&std::io::stderr()))
+                    .trim_end_matches('\n'),
+            );
             term::ask("new arguments (Enter to leave it) > ");
             match keyboard.line().await.map(|text| text.trim().to_owned()) {
                 Some(text) if !text.is_empty() => Ok(text),

@@ -7,7 +7,7 @@ use holdpoint_core::display::hides;
 use holdpoint_protocol::{Event, EventBody, FinishStatus, ToolResult, Via};
 
 use crate::term::{self, Style};
-use crate::text::line;
+use crate::text::{block, line};
 
 /// Before each line of the agent's text.
 const SAYS: &str = "  ┆ ";
@@ -126,7 +126,7 @@ impl View {
                 self.streamed = false;
                 for call in &calls.tool_calls {
                     self.names.insert(call.call_id, call.name.clone());
-                    self.line(&format!("{who}wants  {} {}", line(&call.name), passing(&call.arguments)));
+                    self.quoting(&format!("{who}wants  {}", line(&call.name)), &call.arguments);
                 }
             }
             EventBody::ToolStarted(started) => {
@@ -136,7 +136,7 @@ impl View {
             }
             EventBody::ToolProgress(progress) => {
                 if let Some(message) = &progress.message {
-                    self.line(&format!("{who}       {}", passing(message)));
+                    self.quoting(&format!("{who}says  "), message);
                 }
             }
             EventBody::ToolResult(results) => {
@@ -152,7 +152,7 @@ impl View {
                 let how = if decision.by.via == Via::Human { "" } else { " (not by a person)" };
                 self.line(&format!("{who}decided: {}{actor}{how}", line(&decision.decision)));
             }
-            EventBody::Notice(notice) => self.line(&format!("{who}note   {}", line(&notice.message))),
+            EventBody::Notice(notice) => self.quoting(&format!("{who}note  "), &notice.message),
             EventBody::RoundRestarted(_) => {
                 self.streamed = false;
                 self.line(&format!("{who}the model is asked again; what it said of this round is void"));
@@ -172,7 +172,7 @@ impl View {
                     usage.output_tokens
                 )));
             }
-            EventBody::Error(error) => self.line(&format!("{who}the run failed: {}", line(&error.message))),
+            EventBody::Error(error) => self.quoting(&format!("{who}the run failed:"), &error.message),
             EventBody::QuestionRequest(question) => {
                 self.line(&format!("{who}asks a question: holdpoint show {}", question.request_id));
             }
@@ -190,11 +190,23 @@ impl View {
     }
 
     fn result(&mut self, who: &str, result: &ToolResult) {
-        let text = match serde_json::from_str::<String>(result.result.get()) {
-            Ok(text) => passing(&text),
-            Err(_) => passing(result.result.get()),
-        };
-        self.line(&format!("{who}{:6} {}: {text}", result.status.as_str(), line(&result.name)));
+        let head = format!("{who}{:6} {}", result.status.as_str(), line(&result.name));
+        match serde_json::from_str::<String>(result.result.get()) {
+            Ok(text) => self.quoting(&head, &text),
+            Err(_) => self.quoting(&head, result.result.get()),
+        }
+    }
+
+    /// A line of ours about a text of somebody else's: beside it where it fits, else below it, behind the gutter.
+    fn quoting(&mut self, head: &str, text: &str) {
+        let text = passing(text);
+        let fits = self.width.is_none_or(|width| columns(head) + columns(&text) < width);
+        if fits {
+            self.line(&format!("{head} {text}"));
+        } else {
+            self.line(head);
+            term::out_piece(&block(&text, self.width));
+        }
     }
 }
 

@@ -1,9 +1,11 @@
 //! What the tests of the command stand on: a terminal, a server to point it at, and plain HTTP.
 #![allow(dead_code)] // each test file uses a part of it
+#![allow(clippy::unwrap_used, clippy::expect_used)] // helpers of tests fail as tests do
 
 pub mod house;
 pub mod http;
 pub mod process;
+pub mod site;
 pub mod terminal;
 
 use std::time::{Duration, Instant};

@@ -33,7 +33,7 @@ impl ServerLine<'_> {
 /// Runs the server until it is told to stop.
 pub(crate) async fn serve(args: args::Serve) -> Result<()> {
     let stop = StopSignal::new()?;
-    let config = config::load(args.config.as_deref())?;
+    let config = config::load(args.config.as_deref()).await?;
     for warning in &config.warnings {
         term::say(&format!("warning: {warning}"));
     }

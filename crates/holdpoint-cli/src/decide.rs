@@ -9,7 +9,7 @@ use holdpoint_protocol::{
 };
 
 use crate::access;
-use crate::args::{Approve, Decline, Feedback, One, Ran};
+use crate::args::{Approve, Decline, Feedback, One, Ran, Show};
 use crate::client::{Client, Decided};
 use crate::edit;
 use crate::fail::{Fail, Result};
@@ -210,8 +210,8 @@ async fn send(client: &Client, id: RequestId, decision: &DecisionRequest) -> Res
 }
 
 /// `show`.
-pub(crate) async fn show_one(args: One) -> Result<()> {
-    let interaction = access::client(&args.at.server)?.interaction(args.id).await?;
+pub(crate) async fn show_one(args: Show) -> Result<()> {
+    let interaction = access::client(&args.one.at.server)?.interaction(args.one.id).await?;
     if args.json {
         let json = serde_json::to_string(&interaction)
             .map_err(|error| Fail::new(format!("the request cannot be written: {error}")))?;

@@ -50,7 +50,7 @@ fn a_terminal_gets_a_block_to_read_and_the_token_once() {
     let mut terminal = Terminal::start(&["serve", "--config", &site.config()], &[("NO_COLOR", "1")]);
     terminal.wait_for("Holdpoint is running\n  address   http://127.0.0.1:");
     terminal.wait_for("  token     ");
-    terminal.wait_for("Ctrl-C stops it");
+    terminal.wait_for("Ctrl-C stops the server");
     terminal.type_line("\u{3}");
     let (output, code) = terminal.end();
     assert_eq!(code, 0, "{output}");

@@ -1,5 +1,6 @@
 //! Any interleaving of inputs keeps the invariants: whatever a driver, a store or a person throws at the run machine,
 //! sensible or not, nothing runs that was not released, nothing is answered twice, and what is refused changes nothing.
+#![allow(clippy::unwrap_used, clippy::expect_used)] // the helpers of a test are tests too
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -30,7 +30,7 @@ pub(crate) enum Command {
     /// List what waits for a decision
     Inbox(List),
     /// Show a request, whole
-    Show(One),
+    Show(Show),
     /// Let a call run, as it is or as you change it
     Approve(Approve),
     /// Change a call in your editor, then let it run
@@ -122,7 +122,14 @@ pub(crate) struct One {
     pub(crate) id: RequestId,
     #[command(flatten)]
     pub(crate) at: At,
-    /// The whole request as JSON (`show` alone)
+}
+
+/// `show`.
+#[derive(Debug, Args)]
+pub(crate) struct Show {
+    #[command(flatten)]
+    pub(crate) one: One,
+    /// The whole request as JSON
     #[arg(long)]
     pub(crate) json: bool,
 }

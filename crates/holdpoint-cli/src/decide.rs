@@ -5,11 +5,11 @@ use std::path::Path;
 
 use holdpoint_core::arguments::ARGUMENTS_MAX_BYTES;
 use holdpoint_protocol::{
-    DecisionRequest, DecisionWord, Interaction, InteractionStatus, RawJson, RequestId, Then,
+    DecisionRequest, DecisionWord, Interaction, InteractionKind, InteractionStatus, RawJson, RequestId, Then,
 };
 
 use crate::access;
-use crate::args::{Approve, Decline, Feedback, One, Ran};
+use crate::args::{Approve, Decline, Feedback, One, Ran, Show};
 use crate::client::{Client, Decided};
 use crate::edit;
 use crate::fail::{Fail, Result};
@@ -42,7 +42,12 @@ pub(crate) async fn approve(args: Approve) -> Result<()> {
         if let Some(edited) = &edited {
             show_edited(&asked, edited)?;
         }
-        confirm(&mut Keyboard::new(), edited.is_some()).await?;
+        let what = match (&edited, asked.is_in_doubt()) {
+            (Some(_), _) => "run what you changed it to",
+            (None, true) => "run it again",
+            (None, false) => "run exactly this",
+        };
+        confirm(&mut Keyboard::new(), what).await?;
     }
     let word = if edited.is_some() { DecisionWord::ApproveWith } else { DecisionWord::Approve };
     let decision =
@@ -66,7 +71,7 @@ pub(crate) async fn edit(args: One) -> Result<()> {
     show(&asked);
     let edited = edited_in(&editor, &asked)?;
     show_edited(&asked, &edited)?;
-    confirm(&mut Keyboard::new(), true).await?;
+    confirm(&mut Keyboard::new(), "run what you changed it to").await?;
     let decision = DecisionRequest {
         arguments: Some(edited),
         digest: Some(asked.digest),
@@ -180,9 +185,8 @@ pub(crate) fn edited_in(editor: &str, asked: &Asked) -> Result<String> {
 
 /// Has the person type the whole word. Nothing is prefilled, what was typed before the question does not count, and
 /// Enter alone is a no.
-async fn confirm(keyboard: &mut Keyboard, edited: bool) -> Result<()> {
+async fn confirm(keyboard: &mut Keyboard, what: &str) -> Result<()> {
     keyboard.forget();
-    let what = if edited { "run what you changed it to" } else { "run exactly this" };
     term::ask(&format!("Type `approve` to {what}; anything else leaves it pending: "));
     match keyboard.line().await.as_deref() {
         Some("approve") => Ok(()),
@@ -206,12 +210,18 @@ async fn send(client: &Client, id: RequestId, decision: &DecisionRequest) -> Res
 }
 
 /// `show`.
-pub(crate) async fn show_one(args: One) -> Result<()> {
-    let interaction = access::client(&args.at.server)?.interaction(args.id).await?;
+pub(crate) async fn show_one(args: Show) -> Result<()> {
+    let interaction = access::client(&args.one.at.server)?.interaction(args.one.id).await?;
     if args.json {
         let json = serde_json::to_string(&interaction)
             .map_err(|error| Fail::new(format!("the request cannot be written: {error}")))?;
         term::out(&json);
+        return Ok(());
+    }
+    if interaction.kind == InteractionKind::Question {
+        // Questions have no rendering of their own: what was asked, as it was asked.
+        term::out(&line(interaction.request.get()));
+        term::out(request::status(interaction.status));
         return Ok(());
     }
     let stdout = std::io::stdout();

@@ -67,8 +67,15 @@ async fn run(command: Command) -> fail::Result<()> {
 
 /// The log goes to standard error. Neither a token nor, above `debug`, an argument of a call is ever in it.
 fn log_to_stderr(level: Option<tracing::Level>) {
-    let from_environment = || std::env::var("HOLDPOINT_LOG").ok()?.parse().ok();
-    let level = level.or_else(from_environment).unwrap_or(tracing::Level::WARN);
+    let named = std::env::var("HOLDPOINT_LOG").ok().filter(|value| !value.is_empty());
+    let from_environment = named.as_ref().and_then(|value| value.parse().ok());
+    if let (None, None, Some(value)) = (level, from_environment, &named) {
+        term::say(&format!(
+            "warning: HOLDPOINT_LOG is `{}`, which is none of error, warn, info, debug; it counts as warn",
+            text::line(value)
+        ));
+    }
+    let level = level.or(from_environment).unwrap_or(tracing::Level::WARN);
     let stderr = std::io::stderr();
     let colour = std::io::IsTerminal::is_terminal(&stderr)
         && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty());

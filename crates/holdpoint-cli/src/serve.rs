@@ -33,7 +33,7 @@ impl ServerLine<'_> {
 /// Runs the server until it is told to stop.
 pub(crate) async fn serve(args: args::Serve) -> Result<()> {
     let stop = StopSignal::new()?;
-    let config = config::load(args.config.as_deref())?;
+    let config = config::load(args.config.as_deref()).await?;
     for warning in &config.warnings {
         term::say(&format!("warning: {warning}"));
     }
@@ -55,10 +55,8 @@ pub(crate) async fn serve(args: args::Serve) -> Result<()> {
         term::out(
             "The token is shown this once, and is another one after each start. In another terminal:\n",
         );
-        term::out("  read -rs HOLDPOINT_TOKEN && export HOLDPOINT_TOKEN");
-        term::out(&format!(
-            "  holdpoint inbox --server {url}\n\nCtrl-C stops it; what waits goes on waiting."
-        ));
+        term::out(&format!("  holdpoint inbox --server {url}\n"));
+        term::out("asks for it. Ctrl-C stops the server; what waits goes on waiting.");
     } else {
         ServerLine { url: &url, token, dir: None }.print()?;
     }

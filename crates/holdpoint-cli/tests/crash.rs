@@ -10,6 +10,7 @@ use std::process::Command;
 use common::http::{self, Server};
 use common::process::Serving;
 use common::site::{Site, script};
+use common::terminal::Terminal;
 use common::until;
 use serde_json::{Value, json};
 
@@ -197,6 +198,29 @@ fn a_command_that_may_have_run_goes_to_a_person() {
             assert_eq!(status, 200, "{name}, {word}: {answer}");
             assert_ends(&site, &serving.server, ran_before + runs_more, &format!("{name}, {word}"));
         }
+    }
+}
+
+/// The same in a conversation: what is asked says first that it may have run.
+#[test]
+fn a_doubt_is_put_to_the_person_who_takes_the_run_up() {
+    for (typed, executions) in [("leave", 1), ("ran one line", 1), ("approve", 2)] {
+        let site = site();
+        decide_and_die(&site, "after_tool", 1);
+        let serving = Serving::start(site.serve());
+        let server = &serving.server;
+        asked(server);
+        let run = only_run(server);
+        let variables = [("HOLDPOINT_TOKEN", server.token.as_str()), ("NO_COLOR", "1")];
+        let mut terminal = Terminal::start(&["chat", "--run", &run, "--server", &server.url], &variables);
+        terminal.wait_for("IT MAY HAVE RUN: attempt 1 was started at ");
+        terminal.wait_for("Type one of: approve (run it again), ran RESULT, leave, later > ");
+        terminal.type_line(typed);
+        terminal.wait_for("  ┆ done");
+        terminal.wait_for("you (Enter to leave) > ");
+        terminal.type_line("");
+        assert_eq!(terminal.end().1, 0);
+        assert_ends(&site, server, executions, typed);
     }
 }
 

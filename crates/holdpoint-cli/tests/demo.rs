@@ -6,9 +6,20 @@ mod common;
 use std::io::{BufRead, Read, Write};
 use std::path::Path;
 
-use common::process::{Serving, command, text};
+use common::process::{Serving, text};
 use common::terminal::Terminal;
 use serde_json::{Value, json};
+
+/// The demo, with its files in `files` and whatever else it makes beside them.
+fn demo_in(place: &tempfile::TempDir, more: &[&str]) -> std::process::Command {
+    demo_at(place, &place.path().join("files"), more)
+}
+
+fn demo_at(place: &tempfile::TempDir, dir: &Path, more: &[&str]) -> std::process::Command {
+    let mut command = common::process::command(&["demo", "--dir", dir.to_str().unwrap()]);
+    command.args(more).env("TMPDIR", place.path());
+    command
+}
 
 fn listing(folder: &Path) -> Vec<String> {
     let mut names: Vec<String> = std::fs::read_dir(folder)
@@ -36,7 +47,7 @@ const SAID: &str = "report.md is written. What you let me delete is deleted, as 
 fn without_a_terminal_it_is_driven_over_http_to_its_end() {
     let place = tempfile::tempdir().unwrap();
     let dir = place.path().join("files");
-    let mut demo = Serving::start(command(&["demo", "--dir", dir.to_str().unwrap()]));
+    let mut demo = Serving::start(demo_in(&place, &[]));
     assert_eq!(demo.line["type"], "server");
     assert_eq!(demo.line["dir"], dir.canonicalize().unwrap().to_str().unwrap());
     let server = demo.server.clone();
@@ -80,13 +91,17 @@ fn without_a_terminal_it_is_driven_over_http_to_its_end() {
     assert_eq!(listing(&dir), AFTER);
     assert!(std::fs::read_to_string(dir.join("report.md")).unwrap().contains("224.50"));
     assert_eq!(demo.said(), "", "nothing went wrong, so nothing is said");
+    assert_eq!(listing(place.path()), ["files"], "nothing else is left behind");
 }
 
 #[test]
 fn in_a_terminal_a_person_approves_one_edits_one_and_declines_one() {
     let place = tempfile::tempdir().unwrap();
     let dir = place.path().join("files");
-    let mut terminal = Terminal::start(&["demo", "--dir", dir.to_str().unwrap()], &[("NO_COLOR", "1")]);
+    let mut terminal = Terminal::start(
+        &["demo", "--dir", dir.to_str().unwrap()],
+        &[("NO_COLOR", "1"), ("TMPDIR", place.path().to_str().unwrap())],
+    );
     terminal.wait_for("you (Enter to say: Tidy up this folder");
     terminal.type_line("");
     terminal.wait_for("wants  Read {\"path\":\"expenses.csv\"}");
@@ -130,7 +145,7 @@ fn in_a_terminal_a_person_approves_one_edits_one_and_declines_one() {
 fn a_folder_with_something_in_it_is_refused() {
     let place = tempfile::tempdir().unwrap();
     std::fs::write(place.path().join("mine.txt"), "mine").unwrap();
-    let output = command(&["demo", "--dir", place.path().to_str().unwrap()]).output().unwrap();
+    let output = demo_at(&place, place.path(), &[]).output().unwrap();
     assert_eq!(output.status.code(), Some(2));
     assert!(text(&output.stderr).contains("is not empty\n\nhint: "), "{output:?}");
     assert_eq!(listing(place.path()), ["mine.txt"]);
@@ -141,7 +156,7 @@ fn a_model_that_cannot_be_set_up_is_said_before_anything_is_made() {
     let place = tempfile::tempdir().unwrap();
     let dir = place.path().join("files");
     for (model, says) in [("openai/gpt-5", "OPENAI_API_KEY"), ("nonsense", "write `PROVIDER/MODEL`")] {
-        let output = command(&["demo", "--dir", dir.to_str().unwrap(), "--model", model]).output().unwrap();
+        let output = demo_in(&place, &["--model", model]).output().unwrap();
         assert_eq!(output.status.code(), Some(2), "{model}: {output:?}");
         assert!(text(&output.stderr).contains(says), "{model}: {output:?}");
         assert!(!dir.exists());
@@ -171,12 +186,8 @@ fn a_real_model_takes_the_place_of_the_script() {
         (head, serde_json::from_slice::<Value>(&body).unwrap())
     });
     let place = tempfile::tempdir().unwrap();
-    let dir = place.path().join("files");
     let model = format!("tiny@http://{address}/v1");
-    let output =
-        command(&["demo", "--dir", dir.to_str().unwrap(), "--model", &model, "--query", "Is it tidy?"])
-            .output()
-            .unwrap();
+    let output = demo_in(&place, &["--model", &model, "--query", "Is it tidy?"]).output().unwrap();
     assert!(output.status.success(), "{output:?}");
     let last: Value = serde_json::from_str(text(&output.stdout).lines().last().unwrap()).unwrap();
     assert_eq!((&last["type"], &last["text"]), (&json!("finish"), &json!("It is tidy.")));
@@ -190,7 +201,7 @@ fn a_real_model_takes_the_place_of_the_script() {
 fn a_signal_ends_it_and_leaves_the_files() {
     let place = tempfile::tempdir().unwrap();
     let dir = place.path().join("files");
-    let mut demo = Serving::start(command(&["demo", "--dir", dir.to_str().unwrap()]));
+    let mut demo = Serving::start(demo_in(&place, &[]));
     let mut line = String::new();
     while !line.contains("\"suspended\"") {
         line.clear();

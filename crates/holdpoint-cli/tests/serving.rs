@@ -50,7 +50,7 @@ fn a_terminal_gets_a_block_to_read_and_the_token_once() {
     let mut terminal = Terminal::start(&["serve", "--config", &site.config()], &[("NO_COLOR", "1")]);
     terminal.wait_for("Holdpoint is running\n  address   http://127.0.0.1:");
     terminal.wait_for("  token     ");
-    terminal.wait_for("Ctrl-C stops it");
+    terminal.wait_for("Ctrl-C stops the server");
     terminal.type_line("\u{3}");
     let (output, code) = terminal.end();
     assert_eq!(code, 0, "{output}");
@@ -295,6 +295,33 @@ fn a_commands_environment_is_scrubbed() {
     let path = format!("/v1/runs/{run}/events");
     let (_, events) = http::send(&serving.server.url, Some(&serving.server.token), "GET", &path, None);
     assert!(events.contains("PATH=") && !events.contains("inherited"), "{events}");
+}
+
+/// Prompts are bypassed by the operator's configuration alone, never by a client's word; and it is on record.
+#[test]
+fn bypassing_prompts_is_off_unless_the_configuration_says_otherwise() {
+    let site = Site::new(&bash("echo ran >> log.txt"));
+    let body = json!({ "query": "go", "bypassApproval": true });
+    let mut serving = Serving::start(site.serve());
+    let (status, refusal) = serving.server.post("/chat", &body);
+    assert_eq!((status, &refusal["code"]), (403, &json!("bypass_not_granted")), "{refusal}");
+    assert_eq!(serving.server.get("/v1/runs")["items"], json!([]), "before the run exists");
+    serving.signal("-TERM");
+    serving.wait();
+    site.configure("bypass_approval = true", "");
+    let serving = Serving::start(site.serve());
+    let (status, answer) = serving.server.post("/chat", &body);
+    assert_eq!((status, &answer["text"]), (200, &json!("done")), "{answer}");
+    assert_eq!(site.lines("log.txt"), 1);
+    let run = answer["runId"].as_str().unwrap();
+    let (_, events) = http::send(
+        &serving.server.url,
+        Some(&serving.server.token),
+        "GET",
+        &format!("/v1/runs/{run}/events"),
+        None,
+    );
+    assert!(events.contains("\"bypass\":\"operator\""), "{events}");
 }
 
 /// The room is gone, then it is there again: nothing ran meanwhile, and nothing is lost.

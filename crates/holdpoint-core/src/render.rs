@@ -58,10 +58,14 @@ pub fn render(
 
 /// The heading: who wants to run which tool of whom.
 fn title(agent: &AgentName, tool: &ToolDefinition) -> String {
-    let name = visible(&tool.name).text;
     match tool.origin.strip_prefix(MCP_ORIGIN) {
-        Some(server) => format!("{agent} wants to run {} / {name}", visible(server).text),
-        None => format!("{agent} wants to run {name}"),
+        Some(server) => {
+            // The name the model calls it by is `server__tool`; a person reads the two apart.
+            let own = tool.name.strip_prefix(server).and_then(|rest| rest.strip_prefix("__"));
+            let name = visible(own.unwrap_or(&tool.name)).text;
+            format!("{agent} wants to run {} / {name}", visible(server).text)
+        }
+        None => format!("{agent} wants to run {}", visible(&tool.name).text),
     }
 }
 

@@ -1,5 +1,6 @@
 //! Any interleaving of inputs keeps the invariants: whatever a driver, a store or a person throws at the run machine,
 //! sensible or not, nothing runs that was not released, nothing is answered twice, and what is refused changes nothing.
+#![allow(clippy::unwrap_used, clippy::expect_used)] // the helpers of a test are tests too
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -494,4 +495,16 @@ fn the_same_input_twice_is_refused_and_not_repeated() {
     bench.throw(Move::Finish { which: 0, attempt: 0, end: 5 }).unwrap();
     assert!(bench.throw(Move::Finish { which: 0, attempt: 0, end: 5 }).is_err());
     assert_eq!(bench.ran.len(), 1);
+}
+
+/// I2: what was decided on is what runs, whatever became of the text in between.
+#[test]
+fn a_text_that_is_not_the_one_that_was_decided_on_gets_no_permit() {
+    let mut bench = Bench::new(Execution::Sequential);
+    bench.take(start()).unwrap();
+    bench.take(Input::Replied { round: 1, reply: reply(&[(3, 5)], ReplyEnd::Complete) }).unwrap();
+    bench.open.slots[0].arguments = Some(Arguments::parse(r#"{"v": 5}"#, 100).unwrap());
+    bench.throw(Move::Decide { which: 0, word: 0, stale: false, stop: false }).unwrap();
+    assert!(bench.ran.is_empty(), "one space more is another text");
+    assert!(bench.answered.iter().any(|call| call.index == 0), "it is answered as a gate error");
 }

@@ -440,3 +440,41 @@ async fn getting_a_decision_decides_nothing() {
     }
     assert_eq!(server.status_of(&request).await, "pending");
 }
+
+struct UpTo(u64);
+
+#[async_trait::async_trait]
+impl holdpoint::Permission for UpTo {
+    async fn check(
+        &self,
+        _run: &holdpoint::RunInfo,
+        _tool: &ToolDefinition,
+        arguments: &Value,
+    ) -> Result<(), holdpoint::Forbidden> {
+        if arguments["sum"].as_u64().is_some_and(|sum| sum <= self.0) {
+            Ok(())
+        } else {
+            Err(holdpoint::Forbidden { code: "OVER_LIMIT".into() })
+        }
+    }
+}
+
+/// S-035: an edit goes through the caller's permission as what it has become.
+#[tokio::test]
+async fn an_edit_to_what_the_caller_may_not_do_is_refused_and_the_request_stays() {
+    let log = Log::default();
+    let server = serve(assistant(&log, one_call("pay", r#"{"sum":50}"#)).permission(UpTo(500))).await;
+    let request = server.suspended().await;
+    let edit = |sum: u64| json!({"decision": "approve_with", "digest": request["digest"], "arguments": {"sum": sum}});
+    let refused = server.decide(&request, &edit(501)).await;
+    assert_eq!((refused.status, refused.code().as_str()), (422, "forbidden"));
+    assert!(refused.json()["detail"].as_str().unwrap().contains("OVER_LIMIT"));
+    let lenient = json!({"requestId": request["requestId"], "decision": "modify", "arguments": {"sum": 501}});
+    let refused = server.post(LENIENT, &lenient.to_string()).await;
+    assert_eq!((refused.status, &refused.json()["accepted"]), (422, &json!(false)));
+    assert_eq!(server.status_of(&request).await, "pending");
+    assert!(log.calls().is_empty());
+    assert_eq!(server.decide(&request, &edit(500)).await.status, 200);
+    server.ended(&run_of(&request)).await;
+    assert_eq!(log.calls(), [("pay".to_owned(), r#"{"sum":500}"#.to_owned())]);
+}

@@ -1,5 +1,7 @@
 //! The document says what the routes do: every route is asked, and every answer is held against it.
 
+#![allow(clippy::unwrap_used)] // these are tests
+
 mod common;
 
 use common::*;

@@ -10,7 +10,7 @@ use std::time::Duration;
 use common::*;
 use holdpoint::core::run::Execution;
 use holdpoint::prelude::*;
-use holdpoint::protocol::{ActorId, RunStatus, Then, Timestamp};
+use holdpoint::protocol::{ActorId, InteractionKind, RunStatus, Then, Timestamp};
 use holdpoint::store::{IdempotencyKey, ManualClock, MemoryStore};
 use holdpoint::{DecideError, StartError};
 
@@ -298,6 +298,11 @@ fn anything(place: &Place, seed: u64) {
             continue;
         }
         let item = &open[dice.roll(open.len() as u64) as usize];
+        if item.kind == InteractionKind::InDoubt {
+            // A process died while it ran: to run it again would be another release.
+            taken(process.say(item.request_id, DecisionWord::Leave));
+            continue;
+        }
         let text = field(item, "arguments");
         match dice.roll(9) {
             0 | 1 => {

@@ -11,6 +11,8 @@ use crate::text::{block, line};
 
 /// Before each line of the agent's text.
 const SAYS: &str = "  ┆ ";
+/// Before each line of what its model thinks.
+const THINKS: &str = "  ~ ";
 
 /// How much of an argument text or a result is shown in passing. What is to be decided is shown whole.
 const PASSING_MAX_CHARS: usize = 160;
@@ -21,6 +23,8 @@ pub(crate) struct View {
     width: Option<usize>,
     /// Columns of the agent's text on the current line; `None` at the start of a line.
     column: Option<usize>,
+    /// What stands before the lines of the text at hand.
+    mark: &'static str,
     /// Some of this round's text was shown piece by piece.
     streamed: bool,
     names: HashMap<holdpoint_protocol::CallId, String>,
@@ -33,6 +37,7 @@ impl View {
             style: Style::of(&stdout),
             width: term::width_of(&stdout),
             column: None,
+            mark: SAYS,
             streamed: false,
             names: HashMap::new(),
         }
@@ -56,8 +61,12 @@ impl View {
         term::out(text);
     }
 
-    /// A piece of the agent's text.
-    fn speak(&mut self, text: &str) {
+    /// A piece of the agent's text, or of what it thinks.
+    fn speak(&mut self, mark: &'static str, text: &str) {
+        if self.mark != mark {
+            self.end_line();
+            self.mark = mark;
+        }
         let room =
             self.width.map_or(usize::MAX, |width| width.saturating_sub(SAYS.chars().count() + 1).max(20));
         let mut out = String::new();
@@ -78,7 +87,7 @@ impl View {
             self.break_line(out);
         }
         let column = self.column.unwrap_or_else(|| {
-            out.push_str(SAYS);
+            out.push_str(self.mark);
             0
         });
         match c {
@@ -108,11 +117,12 @@ impl View {
             }
             EventBody::Token(piece) => {
                 self.streamed = true;
-                self.speak(&piece.data);
+                self.speak(SAYS, &piece.data);
             }
+            EventBody::Reasoning(piece) => self.speak(THINKS, &piece.data),
             EventBody::Message(message) => {
                 if !self.streamed && !message.text.is_empty() {
-                    self.speak(&message.text);
+                    self.speak(SAYS, &message.text);
                 }
                 self.end_line();
                 if let Some(status) = message.incomplete {
@@ -180,7 +190,6 @@ impl View {
             EventBody::ApprovalRequest(_)
             | EventBody::InDoubtRequest(_)
             | EventBody::Vote(_)
-            | EventBody::Reasoning(_)
             | EventBody::Suspended(_)
             | EventBody::Resumed(_)
             | EventBody::Finish(_)

@@ -13,6 +13,7 @@ use crate::fail::{Fail, Result};
 
 use super::file;
 use super::guard::Protected;
+use super::mcp::Servers;
 use super::models::Models;
 use super::read::{self, nearest};
 
@@ -37,6 +38,7 @@ pub(crate) fn build(
     file: &file::File,
     folder: &Path,
     models: &Models,
+    servers: &Servers,
     protected: &mut Protected,
 ) -> Result<Built> {
     if file.agents.is_empty() {
@@ -45,7 +47,7 @@ pub(crate) fn build(
     check_layers(file)?;
     let mut built = Built::default();
     for agent in &file.agents {
-        let at = At { agent, folder, models };
+        let at = At { agent, folder, models, servers };
         built.agent(file, &at, protected)?;
     }
     let names: Vec<&str> = file.agents.iter().map(|agent| agent.name.as_str()).collect();
@@ -77,6 +79,7 @@ struct At<'a> {
     agent: &'a file::Agent,
     folder: &'a Path,
     models: &'a Models,
+    servers: &'a Servers,
 }
 
 impl At<'_> {
@@ -123,6 +126,7 @@ impl At<'_> {
         let Some(workdir) = workdir else {
             return match &self.agent.tools {
                 Some(names) if names.is_empty() => Ok(Vec::new()),
+                None if !self.agent.mcp.is_empty() => Ok(Vec::new()),
                 Some(_) | None => Err(self.fail("its tools need a `workdir`").hint(
                     "name the directory they work in, or write `tools = []` for an agent without tools",
                 )),
@@ -143,6 +147,12 @@ impl At<'_> {
             tools.push(Arc::clone(tool));
         }
         Ok(tools)
+    }
+
+    /// The tools its servers offer at the start.
+    fn offered(&self) -> Vec<Arc<dyn Tool>> {
+        let servers = self.agent.mcp.iter().filter_map(|name| self.servers.get(name));
+        servers.flat_map(|server| server.snapshot().tools.clone()).collect()
     }
 
     fn check_limits(&self) -> Result<()> {
@@ -174,10 +184,11 @@ impl Built {
         let tools = at.tools(workdir.as_ref())?;
         let own: Vec<Policy> = agent.policies.iter().map(|layer| layer.policy(&agent.name)).collect();
         for policy in &own {
-            let names = tools.iter().map(|tool| tool.definition().name.as_str());
+            let names: Vec<String> =
+                tools.iter().chain(&at.offered()).map(|tool| tool.definition().name.clone()).collect();
             self.warn(
                 &format!("policy `{}` of agent `{}`", policy.name, agent.name),
-                &policy.rules_without_a_tool(names),
+                &policy.rules_without_a_tool(names.iter().map(String::as_str)),
             );
         }
         let mut layers: Vec<Policy> =
@@ -194,6 +205,9 @@ impl Built {
             .on_new_message(agent.on_new_message)
             .limits(agent.limits.clone())
             .stream(agent.stream);
+        for server in agent.mcp.iter().filter_map(|name| at.servers.get(name)) {
+            builder = builder.tool_source(Arc::clone(server), |_| true);
+        }
         for name in &agent.models {
             builder = builder.also_model(at.model(name)?);
         }

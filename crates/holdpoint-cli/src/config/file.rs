@@ -1,6 +1,7 @@
 //! What can be written in a configuration file. Every struct refuses a key it does not know: a misspelt `deny` must
 //! not mean "nothing is denied".
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
@@ -9,6 +10,7 @@ use holdpoint_core::limits::Limits;
 use holdpoint_core::policy::{Glob, Policy};
 use holdpoint_core::run::{Execution, OnInvalidCall};
 use holdpoint_models::routing::ModelsConfig;
+use holdpoint_tools::mcp::McpServerConfig;
 use serde::Deserialize;
 
 use super::time::Span;
@@ -29,6 +31,9 @@ pub(crate) struct File {
     /// Layers of policy above the agents' own.
     #[serde(default)]
     pub(crate) policies: Vec<Layer>,
+    /// Servers of tools, by the names agents use.
+    #[serde(default)]
+    pub(crate) mcp: BTreeMap<String, McpServerConfig>,
 }
 
 /// `[server]`.
@@ -69,6 +74,9 @@ pub(crate) struct Agent {
     pub(crate) workdir: Option<PathBuf>,
     /// Its tools; all the built-in ones when absent.
     pub(crate) tools: Option<Vec<String>>,
+    /// The servers whose tools it may call too; none when absent.
+    #[serde(default)]
+    pub(crate) mcp: Vec<String>,
     #[serde(default)]
     pub(crate) execution: Execution,
     #[serde(default)]

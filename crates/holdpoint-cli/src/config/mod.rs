@@ -3,6 +3,7 @@
 mod agents;
 mod file;
 mod guard;
+mod mcp;
 mod models;
 mod read;
 mod time;
@@ -33,7 +34,7 @@ pub(crate) struct Config {
 }
 
 /// Reads and checks the configuration at this path, or at the usual one.
-pub(crate) fn load(path: Option<&Path>) -> Result<Config> {
+pub(crate) async fn load(path: Option<&Path>) -> Result<Config> {
     let path = match path {
         Some(path) => path.to_owned(),
         None => usual()?,
@@ -48,7 +49,9 @@ pub(crate) fn load(path: Option<&Path>) -> Result<Config> {
     protected.add("the configuration", &path);
     protected.add("the database", &database);
     let models = models::load(&file.models, &folder, &mut protected)?;
-    let built = agents::build(&file, &folder, &models, &mut protected)?;
+    let (servers, mut warnings) = mcp::start(&file, &folder).await?;
+    let built = agents::build(&file, &folder, &models, &servers, &mut protected)?;
+    warnings.extend(built.warnings);
     for (agent, workdir) in &built.workdirs {
         protected.check(agent, workdir)?;
     }
@@ -58,7 +61,7 @@ pub(crate) fn load(path: Option<&Path>) -> Result<Config> {
         bypass_approval: file.server.bypass_approval,
         shutdown_grace: file.server.shutdown_grace.map_or(SHUTDOWN_GRACE_DEFAULT, |grace| grace.0),
         agents: built.agents,
-        warnings: built.warnings,
+        warnings,
     })
 }
 

@@ -19,7 +19,8 @@ impl Place {
     fn load(&self, config: &str) -> Result<Config> {
         let path = self.dir.path().join("holdpoint.toml");
         std::fs::write(&path, config).unwrap();
-        load(Some(&path))
+        let threads = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        threads.block_on(load(Some(&path)))
     }
 
     fn fails(&self, config: &str) -> String {
@@ -166,4 +167,11 @@ fn nothing_that_decides_may_lie_where_the_tools_work() {
             "{text}\n{error}"
         );
     }
+}
+
+#[test]
+fn an_agent_that_names_a_server_of_tools_which_is_not_declared_is_refused_with_the_nearest() {
+    let place = Place::new();
+    let said = place.fails(&config("", "mcp = [\"flies\"]", "[mcp.files]\ncommand = \"true\"\n"));
+    assert!(said.contains("there is no mcp server `flies`"), "{said}");
 }

@@ -37,11 +37,18 @@ pub(crate) struct Folders {
     pub(crate) state: PathBuf,
 }
 
+impl Folders {
+    /// Takes away what the server kept, once it has ended. The files stay.
+    pub(crate) fn forget_state(&self) {
+        let _ = std::fs::remove_dir_all(&self.state);
+        // Where the files are somewhere else, nothing is left in it.
+        let _ = self.state.parent().map(std::fs::remove_dir);
+    }
+}
+
 /// Makes the files, in a new temporary folder or in the one that was named.
 pub(crate) fn make(dir: Option<&Path>) -> Result<Folders> {
     let own = std::env::temp_dir().join(format!("holdpoint-demo-{}", uuid::Uuid::new_v4().simple()));
-    let state = own.join("state");
-    make_folder(&state)?;
     let files = match dir {
         None => own.join("files"),
         Some(dir) => std::path::absolute(dir)
@@ -53,6 +60,8 @@ pub(crate) fn make(dir: Option<&Path>) -> Result<Folders> {
         return Err(Fail::usage(format!("`{}` is not empty", files.display()))
             .hint("name a folder that is empty or does not exist: the demo's agent wants to delete things"));
     }
+    let state = own.join("state");
+    make_folder(&state)?;
     for (name, bytes) in FILES {
         let path = files.join(name);
         if let Some(folder) = path.parent() {

@@ -76,6 +76,7 @@ pub(crate) async fn demo(args: args::Demo) -> Result<()> {
         let _ = ended.send(());
         let _ = server.await;
     }
+    folders.forget_state();
     if attended {
         goodbye(&folders.files);
     }

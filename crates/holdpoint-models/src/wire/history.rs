@@ -1,5 +1,5 @@
 //! The conversation as every provider accepts it: pairs complete, ids unique and legal, names legal, arguments an
-//! object, nothing empty. What is left for a wire is its own syntax.
+//! object, nothing empty. What is left for a wire is its own syntax. Public for adapters to other libraries.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -59,7 +59,7 @@ fn base36(mut n: u64) -> String {
 }
 
 /// A part of the conversation.
-pub(crate) enum Entry<'a> {
+pub enum Entry<'a> {
     /// What the user said, and what the runtime notes. Neighbours are one entry: several providers insist that user
     /// and assistant take turns.
     User(Vec<Said<'a>>),
@@ -67,39 +67,60 @@ pub(crate) enum Entry<'a> {
     Reply(Turn<'a>),
 }
 
-pub(crate) enum Said<'a> {
+/// A part of what the user said.
+pub enum Said<'a> {
+    /// Text, never blank.
     Text(Cow<'a, str>),
-    Image { media_type: &'a str, data: &'a str },
+    /// An image: its media type and its bytes as base64.
+    Image {
+        /// `image/png` and the like.
+        media_type: &'a str,
+        /// The bytes, base64.
+        data: &'a str,
+    },
 }
 
-pub(crate) struct Turn<'a> {
-    pub(crate) reply: &'a AssistantMessage,
+/// A reply, and how its calls ended.
+pub struct Turn<'a> {
+    /// The reply as it is kept.
+    pub reply: &'a AssistantMessage,
     /// The provider's own items may go back: it is the wire that made them, and the reply ended well.
-    pub(crate) own: bool,
-    pub(crate) calls: Vec<WireCall<'a>>,
-    pub(crate) results: Vec<WireResult<'a>>,
+    pub own: bool,
+    /// Its calls, in order.
+    pub calls: Vec<WireCall<'a>>,
+    /// Their results: as many, in the same order.
+    pub results: Vec<WireResult<'a>>,
 }
 
-pub(crate) struct WireCall<'a> {
-    pub(crate) id: String,
-    pub(crate) name: Cow<'a, str>,
+/// A call, as it may be sent.
+pub struct WireCall<'a> {
+    /// Its id: unique in the conversation, and legal.
+    pub id: String,
+    /// Its tool's name, legal.
+    pub name: Cow<'a, str>,
     /// A JSON object, always.
-    pub(crate) arguments: Cow<'a, str>,
+    pub arguments: Cow<'a, str>,
 }
 
-pub(crate) struct WireResult<'a> {
-    pub(crate) id: String,
-    pub(crate) name: Cow<'a, str>,
-    /// Never empty.
-    pub(crate) text: Cow<'a, str>,
-    pub(crate) images: Vec<(&'a str, &'a str)>,
-    pub(crate) is_json: bool,
-    pub(crate) is_error: bool,
+/// A result, as it may be sent.
+pub struct WireResult<'a> {
+    /// The id of its call.
+    pub id: String,
+    /// The name of its tool.
+    pub name: Cow<'a, str>,
+    /// What the model reads; never empty.
+    pub text: Cow<'a, str>,
+    /// Images beside the text: media type and bytes as base64.
+    pub images: Vec<(&'a str, &'a str)>,
+    /// The text is JSON.
+    pub is_json: bool,
+    /// It is an error of the tool.
+    pub is_error: bool,
 }
 
 /// Reads a conversation for a wire with this rule for ids. It is an error if a call has no result, or a result no
 /// call: no provider would accept it, and none may be made up.
-pub(crate) fn entries<'a>(
+pub fn entries<'a>(
     messages: &'a [Arc<Message>],
     wire: &str,
     rule: IdRule,
@@ -217,7 +238,7 @@ fn result_text(content: &ResultContent) -> (Cow<'_, str>, Vec<(&str, &str)>) {
 impl WireResult<'_> {
     /// The result as a JSON object, for providers that take nothing else. JSON stays the JSON it is; text stays
     /// text, even if it looks like JSON.
-    pub(crate) fn as_object(&self) -> Cow<'_, str> {
+    pub fn as_object(&self) -> Cow<'_, str> {
         match self.is_json {
             true if self.text.trim_start().starts_with('{') => Cow::Borrowed(&self.text),
             true => Cow::Owned(format!("{{\"result\":{}}}", self.text)),

@@ -6,7 +6,7 @@
 
 pub mod anthropic;
 pub mod chat;
-mod history;
+pub mod history;
 mod reading;
 pub mod responses;
 

@@ -1,7 +1,8 @@
 //! What the tests of the server share: a real server on a free port, and a client that sends exactly what it is told.
-#![allow(dead_code, clippy::unwrap_used)] // every test file uses its own part; these are tests
+#![allow(dead_code, unused_imports, clippy::unwrap_used)] // every test file uses its own part; these are tests
 
 mod client;
+mod failing;
 mod sse;
 
 use std::net::SocketAddr;
@@ -17,6 +18,7 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 pub use client::*;
+pub use failing::Failing;
 pub use sse::*;
 
 /// How long a test waits for what must happen.

@@ -34,13 +34,22 @@ pub struct Sse {
     pub stream: TcpStream,
     raw: Vec<u8>,
     body: Vec<u8>,
+    /// Where the search for the end of a frame goes on: frames may be megabytes long.
+    searched: usize,
     ended: bool,
 }
 
 impl Sse {
     pub async fn open(stream: TcpStream) -> Self {
-        let mut sse =
-            Self { status: 0, headers: Vec::new(), stream, raw: Vec::new(), body: Vec::new(), ended: false };
+        let mut sse = Self {
+            status: 0,
+            headers: Vec::new(),
+            stream,
+            raw: Vec::new(),
+            body: Vec::new(),
+            searched: 0,
+            ended: false,
+        };
         let end = loop {
             if let Some(end) = sse.raw.windows(4).position(|four| four == b"\r\n\r\n") {
                 break end;
@@ -67,23 +76,29 @@ impl Sse {
     /// The next frame; `None` when the stream has ended in order.
     pub async fn next(&mut self) -> Option<Frame> {
         loop {
-            if let Some(end) = self.body.windows(2).position(|two| two == b"\n\n") {
+            if let Some(end) = self.end_of_frame() {
                 let text = String::from_utf8(self.body[..end].to_vec()).unwrap();
                 self.body.drain(..end + 2);
+                self.searched = 0;
                 return Some(parse(&text));
             }
             if self.ended {
                 assert!(self.body.is_empty(), "half a frame at the end");
                 return None;
             }
+            let before = self.body.len();
             self.ended = take_chunks(&mut self.raw, &mut self.body);
-            if self.ended || self.body.windows(2).any(|two| two == b"\n\n") {
-                continue;
-            }
-            if !self.fill().await {
-                panic!("the connection broke off");
+            if !self.ended && self.body.len() == before {
+                assert!(self.fill().await, "the connection broke off");
             }
         }
+    }
+
+    fn end_of_frame(&mut self) -> Option<usize> {
+        let found = self.body[self.searched..].windows(2).position(|two| two == b"\n\n");
+        let end = found.map(|end| self.searched + end);
+        self.searched = self.body.len().saturating_sub(1);
+        end
     }
 
     /// The next frame that is an event and no heartbeat.

@@ -6,7 +6,9 @@ use std::time::Duration;
 use holdpoint::core::message::Message;
 use holdpoint::prelude::*;
 use holdpoint::protocol::{Interaction, RequestId, RunId, RunView, Timestamp};
-use holdpoint::store::{ChainCheck, InteractionFilter, ManualClock, MemoryStore, PageRequest, Store};
+use holdpoint::store::{
+    ChainCheck, InteractionFilter, ManualClock, MemoryStore, PageRequest, SqliteStore, Store,
+};
 use holdpoint::{DecideError, Decided, RunOutcome, RuntimeBuilder};
 
 /// Where runs outlive processes.
@@ -17,12 +19,17 @@ pub struct Place {
 
 enum Kind {
     Memory(Arc<MemoryStore>),
+    Sqlite(tempfile::TempDir),
 }
 
 impl Place {
     pub fn memory() -> Self {
         let clock = clock();
         Self { kind: Kind::Memory(Arc::new(MemoryStore::new(clock.clone()))), clock }
+    }
+
+    pub fn sqlite() -> Self {
+        Self { kind: Kind::Sqlite(tempfile::tempdir().unwrap()), clock: clock() }
     }
 
     /// Moves the clock that decides.
@@ -41,6 +48,7 @@ impl Place {
                 store.process_died();
                 store.clone()
             }
+            Kind::Sqlite(dir) => Arc::new(self.reopen(&dir.path().join("holdpoint.db"))),
         };
         // One thread: nothing of a process goes on behind the back of a test, and dropping it ends it at once.
         let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -48,6 +56,18 @@ impl Place {
         let runtime = builder.clock(self.clock.clone()).shared_store(store).build().unwrap();
         drop(entered);
         Process { runtime, tokio }
+    }
+
+    /// The file is let go of a moment after the process that had it.
+    fn reopen(&self, path: &std::path::Path) -> SqliteStore {
+        for _ in 0..500 {
+            match SqliteStore::open(path, self.clock.clone()) {
+                Ok(store) => return store,
+                Err(holdpoint::store::Error::Locked { .. }) => std::thread::sleep(Duration::from_millis(10)),
+                Err(error) => panic!("{error}"),
+            }
+        }
+        panic!("the file is still locked");
     }
 }
 
@@ -215,6 +235,8 @@ macro_rules! on_every_store {
             fn check($place: &Place) $body
             #[test]
             fn in_memory() { check(&Place::memory()); }
+            #[test]
+            fn in_sqlite() { check(&Place::sqlite()); }
         }
     )*};
 }

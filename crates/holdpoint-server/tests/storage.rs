@@ -1,0 +1,110 @@
+//! A store that fails: said as it is, with nothing run, nothing lost and nothing given away.
+
+#![allow(clippy::unwrap_used)] // these are tests
+
+mod common;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use common::*;
+use holdpoint::Runtime;
+use holdpoint::store::Error;
+use serde_json::json;
+
+const SECRET: &str = "/srv/secret/holdpoint.db: disk I/O error near SELECT";
+
+async fn on(store: &Arc<Failing>, log: &Log) -> Running {
+    let agent = assistant(log, one_call("pay", r#"{"sum":5}"#)).build().unwrap();
+    let runtime = Runtime::builder().agent(agent).shared_store(Arc::clone(store) as _).build().unwrap();
+    serve_runtime(runtime, config()).await
+}
+
+/// S-236, at the server: a decision that is not durable is not accepted, and runs nothing; when there is room again, the
+/// same decision goes through.
+#[tokio::test]
+async fn a_decision_that_cannot_be_stored_is_not_accepted_and_can_be_sent_again() {
+    for (error, status, code) in [
+        (Error::Full(SECRET.into()), 507, "store_full"),
+        (Error::Unavailable(SECRET.into()), 503, "store_unavailable"),
+        (Error::CommitUnknown(SECRET.into()), 503, "store_unavailable"),
+    ] {
+        let (store, log) = (Failing::new(), Log::default());
+        let server = on(&store, &log).await;
+        let request = server.suspended().await;
+        let lenient = json!({"requestId": request["requestId"], "decision": "approve"}).to_string();
+        store.fail_writes(Some(error));
+        let strict = server.approve(&request).await;
+        let lenient_said = server.post("/chat/approval", &lenient).await;
+        let started = server.post("/chat", r#"{"query":"go"}"#).await;
+        let streamed = server.post("/chat/stream", r#"{"query":"go"}"#).await;
+        let cancelled = server.post(&format!("/v1/runs/{}/cancel", run_of(&request)), "{}").await;
+        for reply in [&strict, &lenient_said, &started, &streamed, &cancelled] {
+            assert_eq!((reply.status, reply.code().as_str()), (status, code));
+            assert_eq!(reply.header("retry-after").is_some(), status == 503);
+            assert!(!reply.body.contains("secret") && !reply.body.contains("SELECT"), "{}", reply.body);
+        }
+        assert_eq!(lenient_said.json()["accepted"], false);
+        assert_eq!(server.status_of(&request).await, "pending");
+        assert!(log.calls().is_empty());
+        store.fail_writes(None);
+        assert_eq!(server.approve(&request).await.status, 200);
+        server.ended(&run_of(&request)).await;
+        assert_eq!(log.calls().len(), 1);
+    }
+}
+
+/// A failure of ours is not kept as the answer of a key.
+#[tokio::test]
+async fn a_failure_is_not_the_answer_of_an_idempotency_key() {
+    let (store, log) = (Failing::new(), Log::default());
+    let server = on(&store, &log).await;
+    let request = server.suspended().await;
+    let body = json!({"decision": "approve", "digest": request["digest"]}).to_string();
+    let path = format!("/v1/interactions/{}/decision", request["requestId"].as_str().unwrap());
+    let send = || server.request("POST", &path).header("Idempotency-Key", "k").json(&body).send();
+    store.fail_reads(Some(Error::Unavailable(SECRET.into())));
+    assert_eq!(send().await.status, 503);
+    store.fail_reads(None);
+    let reply = send().await;
+    assert_eq!((reply.status, reply.json().get("repeated")), (200, None));
+    assert_eq!(send().await.body, reply.body);
+}
+
+#[tokio::test]
+async fn a_server_whose_store_is_away_lives_and_is_not_ready() {
+    let (store, log) = (Failing::new(), Log::default());
+    let server = on(&store, &log).await;
+    store.fail_reads(Some(Error::Unavailable(SECRET.into())));
+    assert_eq!(server.get("/healthz").await.status, 200);
+    for path in
+        ["/readyz", "/metrics", "/v1/runs", "/v1/interactions", "/v1/interactions/events", "/v1/audit/verify"]
+    {
+        let reply = server.get(path).await;
+        assert_eq!((reply.status, reply.code().as_str()), (503, "store_unavailable"), "{path}");
+    }
+    store.fail_reads(Some(Error::Corrupt(SECRET.into())));
+    let reply = server.get("/v1/runs").await;
+    assert_eq!((reply.status, reply.code().as_str()), (500, "internal"));
+    assert!(!reply.body.contains("secret"));
+    store.fail_reads(None);
+    assert_eq!(server.get("/readyz").await.status, 200);
+}
+
+/// The stream lives on while the store is away, and shows what came of it.
+#[tokio::test]
+async fn a_stream_outlives_a_store_that_was_away() {
+    let (store, log) = (Failing::new(), Log::default());
+    let server = on(&store, &log).await;
+    let mut stream = server.chat_stream(&json!({"query": "go"})).await;
+    let request = stream.until("approval_request").await.data().clone();
+    stream.until("suspended").await;
+    store.fail_reads(Some(Error::Unavailable(SECRET.into())));
+    tokio::time::sleep(Duration::from_millis(1_500)).await;
+    store.fail_reads(None);
+    assert_eq!(server.approve(&request).await.status, 200);
+    let rest = stream.rest().await;
+    assert_eq!(rest.last().unwrap().kind(), "finish");
+    let numbers: Vec<_> = rest.iter().filter_map(|frame| frame.id).collect();
+    assert!(numbers.windows(2).all(|two| two[1] == two[0] + 1), "{numbers:?}");
+}

@@ -7,6 +7,7 @@ mod args;
 mod chat;
 mod client;
 mod config;
+mod database;
 mod decide;
 mod demo;
 mod edit;

@@ -39,7 +39,7 @@ pub use failpoint::failpoint;
 pub use keys::KEY_RESERVED_MS;
 pub use memory::MemoryStore;
 #[cfg(feature = "postgres")]
-pub use postgres::{PostgresOptions, PostgresStore};
+pub use postgres::{BadAddress, PostgresAddress, PostgresOptions, PostgresStore};
 #[cfg(feature = "sqlite")]
 pub use sqlite::SqliteStore;
 pub use store::*;

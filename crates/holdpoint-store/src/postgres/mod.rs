@@ -4,6 +4,7 @@
 //! for it says at which. A fact is one statement and one commit, a step locks its run's row and nothing else that others
 //! wait for. There is no session state: no advisory locks, no LISTEN on these connections; every transaction can be done again.
 
+mod address;
 mod claim;
 mod error;
 mod fact;
@@ -18,7 +19,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
-use deadpool_postgres::{Manager, ManagerConfig, Pool, RecyclingMethod};
+use deadpool_postgres::{Manager, ManagerConfig, Pool, RecyclingMethod, Runtime};
 use holdpoint_core::decision::CancelKind;
 use holdpoint_core::limits::PENDING_PER_TENANT_MAX;
 use holdpoint_core::message::Message;
@@ -27,6 +28,7 @@ use holdpoint_protocol::{
 };
 use tokio_postgres::NoTls;
 
+pub use self::address::{BadAddress, PostgresAddress};
 use self::error::{Fault, of_commit};
 use self::rows::{Done, now};
 use crate::clock::{Clock, from_ms};
@@ -41,6 +43,8 @@ use crate::{
 const LEASE_MS: i64 = 6_000;
 /// How often it renews it.
 const RENEW: Duration = Duration::from_secs(2);
+/// How long an operation waits for a connection that is free; then the store is said to be away.
+const CONNECTION_WAIT_MAX: Duration = Duration::from_secs(10);
 /// How often a transaction is done again that another one was in the way of.
 const AGAIN_MAX: u32 = 8;
 /// How long a count of a tenant's pending requests is believed, and how far from the bound it must be for that: more than all
@@ -107,12 +111,12 @@ impl PostgresStore {
     /// [`Error::Newer`] when a newer version made the schema (it is not touched then), [`Error::Unavailable`] when the database
     /// cannot be reached.
     pub async fn connect(url: &str, options: PostgresOptions) -> Result<Arc<Self>> {
-        let config: tokio_postgres::Config =
-            url.parse().map_err(|error: tokio_postgres::Error| Error::Unavailable(error.to_string()))?;
-        let manager =
-            Manager::from_config(config, NoTls, ManagerConfig { recycling_method: RecyclingMethod::Fast });
-        let pool = Pool::builder(manager)
+        let address = PostgresAddress::parse(url).map_err(|error| Error::Unavailable(error.to_string()))?;
+        let recycling = ManagerConfig { recycling_method: RecyclingMethod::Fast };
+        let pool = Pool::builder(Manager::from_config(address.config(), NoTls, recycling))
             .max_size(options.connections)
+            .runtime(Runtime::Tokio1)
+            .wait_timeout(Some(CONNECTION_WAIT_MAX))
             .build()
             .map_err(|error| Error::Unavailable(error.to_string()))?;
         let options =
@@ -220,6 +224,10 @@ impl PostgresStore {
 impl Store for PostgresStore {
     fn instance(&self) -> InstanceId {
         self.instance
+    }
+
+    fn is_shared(&self) -> bool {
+        true
     }
 
     async fn now(&self) -> Result<Timestamp> {

@@ -11,6 +11,7 @@ mod key;
 mod read;
 mod rows;
 mod step;
+mod tls;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -18,14 +19,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
-use deadpool_postgres::{Manager, ManagerConfig, Pool, RecyclingMethod};
+use deadpool_postgres::{ManagerConfig, Pool, RecyclingMethod};
 use holdpoint_core::decision::CancelKind;
 use holdpoint_core::limits::PENDING_PER_TENANT_MAX;
 use holdpoint_core::message::Message;
 use holdpoint_protocol::{
     ConversationId, InstanceId, Interaction, Page, RequestId, RunId, RunView, TenantId, Timestamp,
 };
-use tokio_postgres::NoTls;
 
 use self::error::{Fault, of_commit};
 use self::rows::{Done, now};
@@ -79,13 +79,16 @@ pub struct PostgresOptions {
     pub connections: usize,
     /// Pending interactions a tenant may have, at most [`PENDING_PER_TENANT_MAX`].
     pub pending_max: u64,
+    /// The certificates to believe, as a PEM file, instead of those of the machine. (With the feature `postgres-tls`; whether a
+    /// connection is encrypted says `sslmode` of the URL, and what is encrypted is always verified.)
+    pub ca_file: Option<std::path::PathBuf>,
     /// The time to go by instead of the database's: for tests.
     pub clock: Option<Arc<dyn Clock>>,
 }
 
 impl Default for PostgresOptions {
     fn default() -> Self {
-        Self { connections: 16, pending_max: PENDING_PER_TENANT_MAX, clock: None }
+        Self { connections: 16, pending_max: PENDING_PER_TENANT_MAX, ca_file: None, clock: None }
     }
 }
 
@@ -109,8 +112,8 @@ impl PostgresStore {
     pub async fn connect(url: &str, options: PostgresOptions) -> Result<Arc<Self>> {
         let config: tokio_postgres::Config =
             url.parse().map_err(|error: tokio_postgres::Error| Error::Unavailable(error.to_string()))?;
-        let manager =
-            Manager::from_config(config, NoTls, ManagerConfig { recycling_method: RecyclingMethod::Fast });
+        let recycling = ManagerConfig { recycling_method: RecyclingMethod::Fast };
+        let manager = tls::manager(config, recycling, options.ca_file.as_deref())?;
         let pool = Pool::builder(manager)
             .max_size(options.connections)
             .build()

@@ -46,9 +46,8 @@ impl Database {
     /// What is not wrong but should be known.
     pub(crate) fn warning(&self) -> Option<String> {
         match self {
-            Self::Postgres { address, .. } if address.leaves_the_machine() => Some(format!(
-                "the connection to the {address} is not encrypted: TLS to the database is not there yet; use a private \
-                 network or a tunnel"
+            Self::Postgres { address, .. } if address.may_be_read_by_others() => Some(format!(
+                "nothing demands that the connection to the {address} is encrypted; add `?sslmode=require` to its URL"
             )),
             Self::Postgres { .. } | Self::File(_) => None,
         }

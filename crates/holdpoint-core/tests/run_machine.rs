@@ -459,6 +459,7 @@ fn reply(calls: &[(usize, u8)], end: ReplyEnd) -> Replied {
         end,
         input_tokens: 1,
         output_tokens: 1,
+        cost_micro_dollars: None,
         other_choices: (0, false),
     }
 }

@@ -185,7 +185,7 @@ fn a_database_is_a_file_or_a_url_whose_password_is_never_shown() {
     assert_eq!(near.warnings, [""; 0]);
     let far = place.load(&with("database = \"postgres://u:secret@db.example/app\"")).unwrap();
     assert_eq!(far.warnings.len(), 1, "{:?}", far.warnings);
-    assert!(far.warnings[0].contains("not encrypted") && !far.warnings[0].contains("secret"));
+    assert!(far.warnings[0].contains("sslmode=require") && !far.warnings[0].contains("secret"));
     for (database, says) in [
         ("database = \"mysql://u:secret@h/app\"", "`database` is a URL of `mysql`"),
         ("database = \"postgres://u:top@secret@h/app\"", "`database` cannot be used: it is not the URL"),

@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use tokio_postgres::Config;
-use tokio_postgres::config::Host;
+use tokio_postgres::config::{Host, SslMode};
 
 /// How long a connection may take to be made where the URL does not say.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -54,8 +54,11 @@ impl PostgresAddress {
         Ok(Self { config })
     }
 
-    /// Whether connections go to another machine: without TLS, whoever is between can read them.
-    pub fn leaves_the_machine(&self) -> bool {
+    /// Whether connections go to another machine, and nothing demands that they are encrypted.
+    pub fn may_be_read_by_others(&self) -> bool {
+        if self.config.get_ssl_mode() == SslMode::Require {
+            return false;
+        }
         self.config.get_hosts().iter().any(|host| match host {
             Host::Tcp(name) => {
                 name != "localhost"
@@ -101,18 +104,19 @@ mod tests {
 
     #[test]
     fn an_address_is_shown_without_its_password() {
-        for (url, shown, leaves) in [
+        for (url, shown, open) in [
             ("postgres://u:secret@db.example:6000/app", "`app` at db.example:6000", true),
             ("postgresql://u:secret@127.0.0.1/app", "`app` at 127.0.0.1:5432", false),
             ("postgres://u:secret@[::1]:1/app", "`app` at [::1]:1", false),
             ("postgres://u:secret@%2Frun%2Fpostgresql/app", "`app` at /run/postgresql", false),
             ("postgres://u:secret@localhost", "`u` at localhost:5432", false),
             ("host=a,b port=1,2 user=u password=secret dbname=app", "`app` at a:1, b:2", true),
+            ("postgres://u:secret@db.example/app?sslmode=require", "`app` at db.example:5432", false),
             ("postgres://u:se%40cret@a/app?sslmode=disable", "`app` at a:5432", true),
         ] {
             let address = PostgresAddress::parse(url).unwrap();
             assert_eq!(address.to_string(), format!("PostgreSQL database {shown}"));
-            assert_eq!(address.leaves_the_machine(), leaves, "{url}");
+            assert_eq!(address.may_be_read_by_others(), open, "{url}");
             assert!(!format!("{address:?}").contains("cret"));
         }
     }

@@ -12,6 +12,7 @@ mod key;
 mod read;
 mod rows;
 mod step;
+mod tls;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -19,14 +20,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
-use deadpool_postgres::{Manager, ManagerConfig, Pool, RecyclingMethod, Runtime};
+use deadpool_postgres::{ManagerConfig, Pool, RecyclingMethod, Runtime};
 use holdpoint_core::decision::CancelKind;
 use holdpoint_core::limits::PENDING_PER_TENANT_MAX;
 use holdpoint_core::message::Message;
 use holdpoint_protocol::{
     ConversationId, InstanceId, Interaction, Page, RequestId, RunId, RunView, TenantId, Timestamp,
 };
-use tokio_postgres::NoTls;
 
 pub use self::address::{BadAddress, PostgresAddress};
 use self::error::{Fault, of_commit};
@@ -83,13 +83,16 @@ pub struct PostgresOptions {
     pub connections: usize,
     /// Pending interactions a tenant may have, at most [`PENDING_PER_TENANT_MAX`].
     pub pending_max: u64,
+    /// The certificates to believe, as a PEM file, instead of those of the machine. (With the feature `postgres-tls`; whether a
+    /// connection is encrypted says `sslmode` of the URL, and what is encrypted is always verified.)
+    pub ca_file: Option<std::path::PathBuf>,
     /// The time to go by instead of the database's: for tests.
     pub clock: Option<Arc<dyn Clock>>,
 }
 
 impl Default for PostgresOptions {
     fn default() -> Self {
-        Self { connections: 16, pending_max: PENDING_PER_TENANT_MAX, clock: None }
+        Self { connections: 16, pending_max: PENDING_PER_TENANT_MAX, ca_file: None, clock: None }
     }
 }
 
@@ -113,7 +116,8 @@ impl PostgresStore {
     pub async fn connect(url: &str, options: PostgresOptions) -> Result<Arc<Self>> {
         let address = PostgresAddress::parse(url).map_err(|error| Error::Unavailable(error.to_string()))?;
         let recycling = ManagerConfig { recycling_method: RecyclingMethod::Fast };
-        let pool = Pool::builder(Manager::from_config(address.config(), NoTls, recycling))
+        let manager = tls::manager(address.config(), recycling, options.ca_file.as_deref())?;
+        let pool = Pool::builder(manager)
             .max_size(options.connections)
             .runtime(Runtime::Tokio1)
             .wait_timeout(Some(CONNECTION_WAIT_MAX))

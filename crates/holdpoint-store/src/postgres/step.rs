@@ -1,7 +1,8 @@
 //! Starts and steps: what a run's owner writes. Two flights: what is there, locked; then everything at once.
 
 use deadpool_postgres::Transaction;
-use holdpoint_core::run::{LedgerLine, SNAPSHOT_VERSION};
+use futures_util::future::{try_join, try_join_all, try_join4};
+use holdpoint_core::run::{Closed, LedgerLine, Opened, SNAPSHOT_VERSION};
 use holdpoint_protocol::{Pending, RequestId, RunId, Timestamp};
 use tokio_postgres::types::ToSql;
 use uuid::Uuid;
@@ -12,7 +13,9 @@ use super::{PostgresStore, key};
 use crate::chain::{self, ms};
 use crate::facts;
 use crate::prepared::Prepared;
-use crate::{Committed, Context, Error, IdempotencyKey, KeyUse, Next, Started, codes, compact, writes};
+use crate::{
+    Committed, Context, Error, IdempotencyKey, KeyUse, Next, Started, ToolSet, codes, compact, writes,
+};
 
 impl PostgresStore {
     pub(super) async fn try_start(
@@ -81,8 +84,12 @@ impl PostgresStore {
         if let Some(key) = key {
             key::insert(&transaction, cx, key, at, Some(new.run)).await?;
         }
-        write_rows(&transaction, tenant, &mut head, new).await?;
-        self.insert_run(&transaction, cx, &head, new, previous).await?;
+        let entry = move_on(&mut head, new);
+        try_join(
+            write_rows(&transaction, tenant, &head, new, 1, entry),
+            self.insert_run(&transaction, cx, &head, new, previous),
+        )
+        .await?;
         transaction.commit().await.map_err(of_commit)?;
         Ok(Started::Created { at, has_history: previous.is_some() })
     }
@@ -158,8 +165,12 @@ impl PostgresStore {
             return Ok(Committed::Moved);
         }
         check(&transaction, tenant, &head, new).await?;
-        write_rows(&transaction, tenant, &mut head, new).await?;
-        self.update_run(&transaction, tenant, &head, new).await?;
+        let entry = move_on(&mut head, new);
+        try_join(
+            write_rows(&transaction, tenant, &head, new, expected_seq, entry),
+            self.update_run(&transaction, tenant, &head, new),
+        )
+        .await?;
         transaction.commit().await.map_err(of_commit)?;
         Ok(Committed::Done { next_seq: head.next_seq })
     }
@@ -246,60 +257,84 @@ async fn find(transaction: &Transaction<'_>, tenant: &str, id: RequestId) -> Don
     transaction.query_opt(&statement, &[&tenant, &id.0]).await?.as_ref().map(rows::request).transpose()
 }
 
-/// Everything but the run's own row.
-async fn write_rows(
-    transaction: &Transaction<'_>,
-    tenant: &str,
-    head: &mut Head,
-    new: &Prepared,
-) -> Done<()> {
-    let first_seq = head.next_seq;
-    let now = head.now;
-    for closed in &new.closed {
-        let (status, closure) = facts::closed_by_run(closed.request, closed.why, &new.events, now);
-        let sql = "UPDATE request SET status = $3, closure = $4 WHERE tenant_id = $1 AND request_id = $2";
-        let statement = transaction.prepare_cached(sql).await?;
-        let status = codes::request_status::code(status) as i16;
-        let closure = compact::write(new.run, &closure)?;
-        transaction.execute(&statement, &[&tenant, &closed.request.0, &status, &closure]).await?;
+/// The run's numbers after the step, and its journal entry.
+fn move_on(head: &mut Head, new: &Prepared) -> Vec<u8> {
+    let mut entry = new.content.clone();
+    for record in &new.audit {
+        entry.audit(new.run, &mut head.chain, ms(head.now), record);
     }
-    insert_requests(transaction, tenant, new, first_seq, now).await?;
-    for line in &new.executions {
-        write_execution(transaction, tenant, new.run, line, now).await?;
-    }
+    head.next_seq += new.events.len() as u64;
     head.open = (head.open + new.opened.len() as u32).saturating_sub(new.closed.len() as u32);
     head.committed_round = new.committed_round.unwrap_or(head.committed_round);
     if let Some(tools) = &new.tools {
-        let body = serde_json::to_vec(&*tools.tools).map_err(|error| Error::Corrupt(error.to_string()))?;
-        let sql =
-            "INSERT INTO tool_set (tenant_id, digest, tools) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING";
-        let statement = transaction.prepare_cached(sql).await?;
-        let digest = tools.digest.as_bytes().as_slice();
-        transaction.execute(&statement, &[&tenant, &digest, &compact::press(&body)]).await?;
-        head.tool_digest = Some(digest.to_vec());
+        head.tool_digest = Some(tools.digest.as_bytes().to_vec());
     }
-    let mut entry = new.content.clone();
-    for record in &new.audit {
-        entry.audit(new.run, &mut head.chain, ms(now), record);
-    }
-    append(transaction, tenant, new.run, head, entry.finish(), new.events.len()).await
+    entry.finish()
 }
 
-/// Adds an entry with this many events to a run's journal, and moves its number on. One without events goes to the end of
-/// the newest entry.
+/// Everything but the run's own row. The statements go out one behind the other, without waiting for answers.
+async fn write_rows(
+    transaction: &Transaction<'_>,
+    tenant: &str,
+    head: &Head,
+    new: &Prepared,
+    first_seq: u64,
+    entry: Vec<u8>,
+) -> Done<()> {
+    let now = head.now;
+    let closed = new.closed.iter().map(|closed| close_request(transaction, tenant, new, closed, now));
+    let opened =
+        new.opened.iter().map(|opened| insert_request(transaction, tenant, new.run, opened, first_seq, now));
+    let lines = new.executions.iter().map(|line| write_execution(transaction, tenant, new.run, line, now));
+    let tools = new.tools.iter().map(|tools| insert_tools(transaction, tenant, tools));
+    try_join4(
+        try_join_all(closed),
+        try_join_all(opened),
+        try_join_all(lines),
+        try_join(try_join_all(tools), append(transaction, tenant, new.run, head.next_seq, entry)),
+    )
+    .await?;
+    Ok(())
+}
+
+async fn close_request(
+    transaction: &Transaction<'_>,
+    tenant: &str,
+    new: &Prepared,
+    closed: &Closed,
+    now: Timestamp,
+) -> Done<()> {
+    let (status, closure) = facts::closed_by_run(closed.request, closed.why, &new.events, now);
+    let sql = "UPDATE request SET status = $3, closure = $4 WHERE tenant_id = $1 AND request_id = $2";
+    let statement = transaction.prepare_cached(sql).await?;
+    let status = codes::request_status::code(status) as i16;
+    let closure = compact::write(new.run, &closure)?;
+    transaction.execute(&statement, &[&tenant, &closed.request.0, &status, &closure]).await?;
+    Ok(())
+}
+
+async fn insert_tools(transaction: &Transaction<'_>, tenant: &str, tools: &ToolSet) -> Done<()> {
+    let body = serde_json::to_vec(&*tools.tools).map_err(|error| Error::Corrupt(error.to_string()))?;
+    let sql = "INSERT INTO tool_set (tenant_id, digest, tools) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING";
+    let statement = transaction.prepare_cached(sql).await?;
+    let digest = tools.digest.as_bytes().as_slice();
+    transaction.execute(&statement, &[&tenant, &digest, &compact::press(&body)]).await?;
+    Ok(())
+}
+
+/// Adds an entry to a run's journal, under the number of its last event. One without events goes to the end of the newest
+/// entry.
 async fn append(
     transaction: &Transaction<'_>,
     tenant: &str,
     run: RunId,
-    head: &mut Head,
+    next_seq: u64,
     body: Vec<u8>,
-    events: usize,
 ) -> Done<()> {
     if body.is_empty() {
         return Ok(());
     }
-    head.next_seq += events as u64;
-    let seq = (head.next_seq - 1) as i64;
+    let seq = (next_seq - 1) as i64;
     let sql = "INSERT INTO journal AS newest (tenant_id, run_id, seq, body) VALUES ($1, $2, $3, $4) \
                ON CONFLICT (tenant_id, run_id, seq) DO UPDATE SET body = newest.body || excluded.body";
     let statement = transaction.prepare_cached(sql).await?;
@@ -307,32 +342,31 @@ async fn append(
     Ok(())
 }
 
-async fn insert_requests(
+async fn insert_request(
     transaction: &Transaction<'_>,
     tenant: &str,
-    new: &Prepared,
+    run: RunId,
+    opened: &Opened,
     first_seq: u64,
     now: Timestamp,
 ) -> Done<()> {
     let sql = "INSERT INTO request (tenant_id, request_id, run_id, seq, round, call, kind, revision, digest, deadline, \
                opened_at, status) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, 0)";
-    for opened in &new.opened {
-        let statement = transaction.prepare_cached(sql).await?;
-        let parameters: [&(dyn ToSql + Sync); 11] = [
-            &tenant,
-            &opened.request.0,
-            &new.run.0,
-            &((first_seq + opened.event as u64) as i64),
-            &(opened.call.round as i32),
-            &(opened.call.index as i32),
-            &(codes::request_kind::code(opened.kind) as i16),
-            &(opened.revision as i32),
-            &opened.digest.as_bytes().as_slice(),
-            &opened.deadline.map(ms),
-            &ms(now),
-        ];
-        transaction.execute(&statement, &parameters).await?;
-    }
+    let statement = transaction.prepare_cached(sql).await?;
+    let parameters: [&(dyn ToSql + Sync); 11] = [
+        &tenant,
+        &opened.request.0,
+        &run.0,
+        &((first_seq + opened.event as u64) as i64),
+        &(opened.call.round as i32),
+        &(opened.call.index as i32),
+        &(codes::request_kind::code(opened.kind) as i16),
+        &(opened.revision as i32),
+        &opened.digest.as_bytes().as_slice(),
+        &opened.deadline.map(ms),
+        &ms(now),
+    ];
+    transaction.execute(&statement, &parameters).await?;
     Ok(())
 }
 

@@ -11,6 +11,8 @@ use crate::bed::{Bed, clock};
 
 struct Cluster {
     socket: PathBuf,
+    /// Where it listens with TLS.
+    port: u16,
     /// Waits for the end of its input, which comes with the end of this process, and then takes the cluster down.
     _undertaker: Child,
 }
@@ -18,11 +20,17 @@ struct Cluster {
 /// A database of the cluster.
 pub struct Database {
     pub url: String,
+    /// The same over TCP, encrypted.
+    #[cfg(feature = "postgres-tls")]
+    pub encrypted: String,
+    /// The certificate to believe for that.
+    #[cfg(feature = "postgres-tls")]
+    pub certificate: PathBuf,
 }
 
 impl Database {
     pub async fn store(&self, pending_max: u64, clock: Arc<ManualClock>) -> Arc<PostgresStore> {
-        let options = PostgresOptions { connections: 4, pending_max, clock: Some(clock) };
+        let options = PostgresOptions { connections: 4, pending_max, clock: Some(clock), ca_file: None };
         PostgresStore::connect(&self.url, options).await.unwrap()
     }
 
@@ -46,9 +54,20 @@ pub async fn database() -> Database {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let cluster = CLUSTER.get_or_init(start);
     let name = format!("test_{}", NEXT.fetch_add(1, Ordering::Relaxed));
-    let url = |name: &str| format!("host={} user=holdpoint dbname={name}", cluster.socket.display());
+    let url = |name: &str| {
+        format!("host={} port={} user=holdpoint dbname={name}", cluster.socket.display(), cluster.port)
+    };
     client(&url("postgres")).await.batch_execute(&format!("CREATE DATABASE {name}")).await.unwrap();
-    Database { url: url(&name) }
+    Database {
+        url: url(&name),
+        #[cfg(feature = "postgres-tls")]
+        encrypted: format!(
+            "host=localhost port={} user=holdpoint dbname={name} sslmode=require",
+            cluster.port
+        ),
+        #[cfg(feature = "postgres-tls")]
+        certificate: cluster.socket.join("server.crt"),
+    }
 }
 
 async fn client(url: &str) -> tokio_postgres::Client {
@@ -80,8 +99,12 @@ fn start() -> Cluster {
     run(as_user("initdb")
         .args(["--no-sync", "-A", "trust", "-E", "UTF8", "--locale=C", "-U", "holdpoint", "-D"])
         .arg(&data));
+    certificate(&dir, root);
+    // Free a moment ago: nobody else is likely to ask for it meanwhile.
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let settings = format!(
-        "-c listen_addresses= -c unix_socket_directories={} -c fsync=off -c max_connections=400 -c shared_buffers=32MB",
+        "-c listen_addresses=localhost -c port={port} -c ssl=on -c ssl_cert_file={0}/server.crt \
+         -c ssl_key_file={0}/server.key -c unix_socket_directories={0} -c fsync=off -c max_connections=400 -c shared_buffers=32MB",
         dir.display()
     );
     let log = dir.join("log");
@@ -105,7 +128,33 @@ fn start() -> Cluster {
         .stderr(Stdio::null())
         .spawn()
         .unwrap();
-    Cluster { socket: dir, _undertaker: undertaker }
+    Cluster { socket: dir, port, _undertaker: undertaker }
+}
+
+/// A key and a certificate that vouches for itself.
+fn certificate(dir: &Path, root: bool) {
+    let (key, crt) = (dir.join("server.key"), dir.join("server.crt"));
+    run(Command::new("openssl")
+        .args([
+            "req",
+            "-x509",
+            "-newkey",
+            "ec",
+            "-pkeyopt",
+            "ec_paramgen_curve:P-256",
+            "-nodes",
+            "-days",
+            "2",
+        ])
+        .args(["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"])
+        .args(["-addext", "basicConstraints=critical,CA:FALSE"])
+        .arg("-keyout")
+        .arg(&key)
+        .arg("-out")
+        .arg(&crt));
+    if root {
+        run(Command::new("chown").arg("postgres").args([&key, &crt]));
+    }
 }
 
 fn programs() -> PathBuf {

@@ -330,3 +330,29 @@ fn tenants_share_nothing_but_the_database() {
         assert!(page.items.is_empty());
     });
 }
+
+#[cfg(feature = "postgres-tls")]
+#[test]
+fn an_encrypted_connection_is_verified() {
+    block_on(async {
+        let database = database().await;
+        let believing = PostgresOptions { ca_file: Some(database.certificate.clone()), ..Default::default() };
+        let store = PostgresStore::connect(&database.encrypted, believing).await.unwrap();
+        store.now().await.unwrap();
+        let encrypted: i64 = database
+            .client()
+            .await
+            .query_one(
+                "SELECT count(*) FROM pg_stat_ssl JOIN pg_stat_activity USING (pid) \
+                 WHERE ssl AND datname = current_database()",
+                &[],
+            )
+            .await
+            .unwrap()
+            .get(0);
+        assert!(encrypted > 0);
+        // Nobody the machine believes has vouched for it.
+        let refused = PostgresStore::connect(&database.encrypted, PostgresOptions::default()).await;
+        assert!(matches!(refused, Err(Error::Unavailable(_))), "{refused:?}");
+    });
+}

@@ -18,12 +18,17 @@ pub(crate) enum Database {
     /// A SQLite file.
     File(PathBuf),
     /// A PostgreSQL database.
-    Postgres { url: String, address: Box<PostgresAddress> },
+    Postgres {
+        url: String,
+        address: Box<PostgresAddress>,
+        /// The certificates to believe instead of the machine's.
+        ca_file: Option<PathBuf>,
+    },
 }
 
 impl Database {
     /// The database at this URL; `whence` says where the URL stands.
-    pub(crate) fn at_url(url: &str, whence: &str) -> Result<Self> {
+    pub(crate) fn at_url(url: &str, whence: &str, ca_file: Option<PathBuf>) -> Result<Self> {
         let hint = "it looks like postgres://USER:PASSWORD@HOST:5432/DATABASE";
         match url.split_once("://") {
             Some(("postgres" | "postgresql", _)) => {}
@@ -38,7 +43,7 @@ impl Database {
             Some(_) | None => return Err(Fail::usage(format!("{whence} is no URL")).hint(hint)),
         }
         match PostgresAddress::parse(url) {
-            Ok(address) => Ok(Self::Postgres { url: url.to_owned(), address: Box::new(address) }),
+            Ok(address) => Ok(Self::Postgres { url: url.to_owned(), address: Box::new(address), ca_file }),
             Err(error) => Err(Fail::usage(format!("{whence} cannot be used: {error}")).hint(hint)),
         }
     }
@@ -63,8 +68,9 @@ impl Database {
                     Err(error) => Err(self.cannot(&error)),
                 }
             }
-            Self::Postgres { url, .. } => {
-                match PostgresStore::connect(url, PostgresOptions::default()).await {
+            Self::Postgres { url, ca_file, .. } => {
+                let options = PostgresOptions { ca_file: ca_file.clone(), ..PostgresOptions::default() };
+                match PostgresStore::connect(url, options).await {
                     Ok(store) => Ok(store),
                     Err(error) => Err(self.cannot(&error)),
                 }

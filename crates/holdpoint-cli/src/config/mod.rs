@@ -86,13 +86,18 @@ fn folder_of(path: &Path) -> Result<PathBuf> {
 
 /// Where the database is. Nothing is opened.
 fn database(server: &file::Server, folder: &Path) -> Result<Database> {
+    let ca_file = server.database_ca_file.as_ref().map(|path| folder.join(path));
     match (&server.database, &server.database_url_env) {
         (Some(_), Some(_)) => Err(Fail::usage("`[server]` has both `database` and `database_url_env`")
             .hint("keep one of them; the variable keeps a password out of the file")),
-        (Some(database), None) if database.contains("://") => Database::at_url(database, "`database`"),
+        (Some(database), None) if database.contains("://") => {
+            Database::at_url(database, "`database`", ca_file)
+        },
         (Some(database), None) => Ok(Database::File(folder.join(database))),
         (None, Some(name)) => match std::env::var(name) {
-            Ok(url) if !url.is_empty() => Database::at_url(&url, &format!("the variable `{name}`")),
+            Ok(url) if !url.is_empty() => {
+                Database::at_url(&url, &format!("the variable `{name}`"), ca_file)
+            },
             Ok(_) | Err(_) => Err(Fail::usage(format!("the variable `{name}` is not set"))
                 .hint("it is named by `database_url_env` under `[server]`, and holds postgres://USER:PASSWORD@HOST/DATABASE")),
         },

@@ -5,6 +5,7 @@
 //! wait for. There is no session state: no advisory locks, no LISTEN on these connections; every transaction can be done again.
 
 mod address;
+mod checkup;
 mod claim;
 mod error;
 mod fact;
@@ -29,6 +30,7 @@ use holdpoint_protocol::{
 };
 
 pub use self::address::{BadAddress, PostgresAddress};
+pub use self::checkup::checkup_postgres;
 use self::error::{Fault, of_commit};
 use self::rows::{Done, now};
 use crate::clock::{Clock, from_ms};

@@ -322,20 +322,25 @@ impl Driver {
 
     async fn new_facts(&mut self) -> Option<Vec<Fact>> {
         let loaded = self.load().await?;
-        if loaded.epoch != self.epoch {
-            return None;
-        }
+        self.is_still_ours(&loaded)?;
         self.next_seq = loaded.next_seq;
         self.rt.hub.jump(self.run.id(), loaded.next_seq);
         Some(loaded.facts)
     }
 
+    fn is_still_ours(&self, loaded: &Loaded) -> Option<()> {
+        if loaded.epoch == self.epoch {
+            return Some(());
+        }
+        let run = self.run.id();
+        tracing::warn!(%run, epoch = self.epoch, now = loaded.epoch, "fenced: another instance owns the run; letting go");
+        None
+    }
+
     /// Throws away what is in memory and reads the run again; gives back the facts to be applied.
     async fn reload(&mut self) -> Option<Vec<Fact>> {
         let loaded = self.load().await?;
-        if loaded.epoch != self.epoch {
-            return None;
-        }
+        self.is_still_ours(&loaded)?;
         self.next_seq = loaded.next_seq;
         self.rt.hub.jump(self.run.id(), loaded.next_seq);
         let facts = loaded.facts.clone();

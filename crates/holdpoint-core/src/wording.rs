@@ -381,7 +381,7 @@ impl Ending<'_> {
                 quote(name)
             ),
             Self::GateError => format!(
-                "This call was not let through, because the gate itself failed; no person declined it. \
+                "This call was not let through, because the gate itself failed; nobody declined it. \
                  {NOT_EXECUTED} {NO_DETOUR} {SAY_SO}"
             ),
             Self::TimedOut { executed } => match executed {

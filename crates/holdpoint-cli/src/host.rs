@@ -65,26 +65,39 @@ fn look_for_listener(listen: SocketAddr) -> Result<()> {
     }
 }
 
-/// Whether the process is told to stop: SIGTERM, or Ctrl-C. Listens from the moment it is made.
+/// Whether the process is told to stop: SIGTERM, Ctrl-C, Ctrl-\, or a terminal that is closed. Listens from the moment it
+/// is made.
 pub(crate) struct StopSignal {
-    terminate: Signal,
-    interrupt: Signal,
+    signals: Vec<Signal>,
 }
 
 impl StopSignal {
     pub(crate) fn new() -> Result<Self> {
+        let mut kinds = vec![SignalKind::terminate(), SignalKind::interrupt(), SignalKind::quit()];
+        // Under `nohup` a closed terminal is meant to change nothing.
+        if !ignores_hangup() {
+            kinds.push(SignalKind::hangup());
+        }
         let listen = |kind| {
             signal(kind).map_err(|error| Fail::new(format!("signals cannot be listened for: {error}")))
         };
-        Ok(Self { terminate: listen(SignalKind::terminate())?, interrupt: listen(SignalKind::interrupt())? })
+        Ok(Self { signals: kinds.into_iter().map(listen).collect::<Result<_>>()? })
     }
 
     /// Comes when it is.
     pub(crate) async fn told(mut self) {
-        tokio::select! {
-            _ = self.terminate.recv() => {}
-            _ = self.interrupt.recv() => {}
-        }
+        std::future::poll_fn(|cx| {
+            let told = self.signals.iter_mut().any(|signal| signal.poll_recv(cx).is_ready());
+            if told { std::task::Poll::Ready(()) } else { std::task::Poll::Pending }
+        })
+        .await;
         tracing::info!("stopping: no new calls are started, running ones get time to end");
     }
+}
+
+/// Whether the process was started with SIGHUP ignored.
+fn ignores_hangup() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).is_some_and(|mask| mask & 1 == 1)
 }

@@ -23,6 +23,7 @@ pub(crate) async fn sweep(runtime: Runtime, tenants: Vec<TenantId>) {
         runtime.ask_handlers_again(&cx).await;
     }
     let rt = &runtime.inner;
+    rt.handling.looked();
     let mut undriven = HashSet::new();
     loop {
         tokio::select! {

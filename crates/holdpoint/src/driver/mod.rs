@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 use holdpoint_core::decision::Fact;
 use holdpoint_core::run::{Changes, Cx, Effect, Input, OpenRound, Refused, Run, Standing};
 use holdpoint_models::Model;
+use holdpoint_protocol::Event;
 use holdpoint_store::{Context, Loaded, Next, ToolSet};
 use holdpoint_tools::ToolContext;
 use tokio::sync::mpsc;
@@ -104,8 +105,9 @@ impl Driver {
     }
 
     /// Carries a loaded run on.
-    pub(crate) async fn resume(mut self, inputs: Vec<Input>) {
-        match self.transact(inputs).await {
+    pub(crate) async fn resume(mut self, facts: Vec<Fact>) {
+        self.catch_up(facts.len()).await;
+        match self.transact(vec![Input::Recovered { facts }]).await {
             Flow::On(effects) => {
                 self.perform(effects);
                 self.go_on().await;
@@ -324,7 +326,7 @@ impl Driver {
         let loaded = self.load().await?;
         self.is_still_ours(&loaded)?;
         self.next_seq = loaded.next_seq;
-        self.rt.hub.jump(self.run.id(), loaded.next_seq);
+        self.catch_up(loaded.facts.len()).await;
         Some(loaded.facts)
     }
 
@@ -342,12 +344,28 @@ impl Driver {
         let loaded = self.load().await?;
         self.is_still_ours(&loaded)?;
         self.next_seq = loaded.next_seq;
-        self.rt.hub.jump(self.run.id(), loaded.next_seq);
+        self.catch_up(loaded.facts.len()).await;
         let facts = loaded.facts.clone();
         self.open = place::open_round(&loaded, self.agent.settings.limits.argument_bytes);
         self.history.reopen(&loaded);
         self.run = self.rt.as_granted(&self.cx, loaded.run);
         Some(facts)
+    }
+
+    /// Shows what others stored of the run and this process has not shown yet, so that everything is seen in order.
+    async fn catch_up(&self, facts: usize) {
+        let run = self.run.id();
+        let Some(after) = self.rt.hub.missing(run, self.next_seq, facts) else { return };
+        let count = usize::try_from(self.next_seq - 1 - after).unwrap_or(usize::MAX);
+        let read = self.rt.persist(|| self.rt.store.events(&self.cx, run, after, count)).await;
+        for (seq, json) in read.flatten().unwrap_or_default() {
+            match Event::from_json(Some(seq), &json) {
+                Ok(event) => self.rt.hub.publish(run, self.agent.name(), &Arc::new(event)),
+                Err(error) => {
+                    tracing::error!(%run, seq, %error, "a stored event cannot be read; it is not shown")
+                }
+            }
+        }
     }
 
     /// The conversation is read when the model is to be asked, and not before.
@@ -395,7 +413,7 @@ impl Driver {
             (Next::End, None) | (Next::Suspend | Next::Later(_) | Next::Keep, _)
                 if self.rt.drivers.has(self.run.id()) => {}
             (Next::End, None) | (Next::Suspend | Next::Later(_) | Next::Keep, _) => {
-                self.rt.hub.rest(self.run.id());
+                self.rt.hub.rest(self.run.id(), self.next_seq);
                 self.rt.suspended(self.run.id(), self.run.pending());
             }
         }
@@ -403,7 +421,7 @@ impl Driver {
 
     fn let_go(self) {
         self.rt.drivers.remove(self.run.id(), &self.tx);
-        self.rt.hub.rest(self.run.id());
+        self.rt.hub.rest(self.run.id(), self.next_seq);
         for cancel in self.running.values() {
             cancel.cancel();
         }

@@ -37,6 +37,8 @@ pub(crate) struct Inner {
     pub(crate) shutdown: CancellationToken,
     pub(crate) tasks: TaskTracker,
     pub(crate) bypass: Box<dyn Fn(&Context) -> bool + Send + Sync>,
+    /// When this process began: what is older was made by another.
+    pub(crate) started: Timestamp,
     pub(crate) clock: Box<dyn Fn() -> Timestamp + Send + Sync>,
 }
 

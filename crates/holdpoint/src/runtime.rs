@@ -231,6 +231,7 @@ impl RuntimeBuilder {
                 shutdown: CancellationToken::new(),
                 tasks: TaskTracker::new(),
                 bypass: self.bypass,
+                started: self.clock.now(),
                 clock: Box::new(move || -> Timestamp { clock.now() }),
             }),
             stopping: Arc::new(AtomicBool::new(false)),

@@ -68,6 +68,8 @@ pub enum Input {
         definition: DefinitionDigest,
         /// What policy says now.
         ruling: Ruling,
+        /// Set when the call's arguments do not fit it any more: then nobody need be asked.
+        invalid: Option<InvalidArguments>,
     },
     /// A call ended.
     Finished {

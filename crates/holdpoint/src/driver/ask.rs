@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use futures_util::FutureExt;
+use holdpoint_core::message::is_whole;
 use holdpoint_core::run::{Input, Replied, ReplyEnd};
 use holdpoint_models::{ModelRequest, Pieces, Reply};
 use holdpoint_protocol::{Event, EventBody, Piece, RunId};
@@ -81,6 +82,11 @@ async fn ask(
         }
     }
     if !agent.around_round.is_empty() {
+        if !is_whole(request.messages.iter().map(AsRef::as_ref)) {
+            let what =
+                "a hook around the round left a call without its answer; cut a history between its rounds";
+            return failed(round, "hook", what.into(), false);
+        }
         let names = request.tools.iter().map(|tool| tool.name.clone()).collect();
         let _ = tx.send(Inbox::Offered(names)).await;
     }

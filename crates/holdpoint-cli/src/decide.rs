@@ -15,7 +15,7 @@ use crate::edit;
 use crate::fail::{Fail, Result};
 use crate::request::{self, Asked};
 use crate::term::{self, Keyboard, Style};
-use crate::text::line;
+use crate::text::{json_line, line};
 
 /// A decision of this word and nothing else.
 pub(crate) fn plain(word: DecisionWord) -> DecisionRequest {
@@ -215,7 +215,7 @@ pub(crate) async fn show_one(args: Show) -> Result<()> {
     if args.json {
         let json = serde_json::to_string(&interaction)
             .map_err(|error| Fail::new(format!("the request cannot be written: {error}")))?;
-        term::out(&json);
+        term::out(&json_line(&json));
         return Ok(());
     }
     if interaction.kind == InteractionKind::Question {

@@ -1,16 +1,13 @@
 //! Hosting a server in this process: `serve` and `demo`.
 
 use std::net::{SocketAddr, TcpListener};
-use std::os::unix::fs::DirBuilderExt;
-use std::path::Path;
-use std::sync::Arc;
 use std::time::Duration;
 
 use holdpoint::{Agent, Runtime};
 use holdpoint_server::{BoundServer, OperatorToken, Server, ServerConfig};
-use holdpoint_store::{SqliteStore, Store, SystemClock};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
+use crate::database::Database;
 use crate::fail::{Fail, Result};
 
 /// What a server is made of.
@@ -29,11 +26,10 @@ pub(crate) struct Hosted {
 
 impl Host {
     /// Opens the database, takes the address, and starts to carry on what an earlier process left.
-    pub(crate) async fn start(self, database: &Path) -> Result<Hosted> {
+    pub(crate) async fn start(self, database: &Database) -> Result<Hosted> {
         // First of all, so that a port that is taken is said before any run is touched.
         look_for_listener(self.listen)?;
-        make_folder_of(database)?;
-        let store = open(database)?;
+        let store = database.open().await?;
         let mut builder = Runtime::builder().shared_store(store);
         for agent in self.agents {
             builder = builder.agent(agent);
@@ -69,45 +65,39 @@ fn look_for_listener(listen: SocketAddr) -> Result<()> {
     }
 }
 
-/// Makes the folder of the database where it is missing, for its owner alone: arguments and results are in it.
-fn make_folder_of(database: &Path) -> Result<()> {
-    let Some(folder) = database.parent().filter(|folder| !folder.as_os_str().is_empty()) else {
-        return Ok(());
-    };
-    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(|error| {
-        Fail::new(format!("the folder of the database, `{}`, cannot be made: {error}", folder.display()))
-    })
-}
-
-fn open(database: &Path) -> Result<Arc<dyn Store>> {
-    match SqliteStore::open(database, Arc::new(SystemClock::new())) {
-        Ok(store) => Ok(Arc::new(store)),
-        Err(error) => {
-            Err(Fail::new(format!("the database `{}` cannot be used: {error}", database.display())))
-        }
-    }
-}
-
-/// Whether the process is told to stop: SIGTERM, or Ctrl-C. Listens from the moment it is made.
+/// Whether the process is told to stop: SIGTERM, Ctrl-C, Ctrl-\, or a terminal that is closed. Listens from the moment it
+/// is made.
 pub(crate) struct StopSignal {
-    terminate: Signal,
-    interrupt: Signal,
+    signals: Vec<Signal>,
 }
 
 impl StopSignal {
     pub(crate) fn new() -> Result<Self> {
+        let mut kinds = vec![SignalKind::terminate(), SignalKind::interrupt(), SignalKind::quit()];
+        // Under `nohup` a closed terminal is meant to change nothing.
+        if !ignores_hangup() {
+            kinds.push(SignalKind::hangup());
+        }
         let listen = |kind| {
             signal(kind).map_err(|error| Fail::new(format!("signals cannot be listened for: {error}")))
         };
-        Ok(Self { terminate: listen(SignalKind::terminate())?, interrupt: listen(SignalKind::interrupt())? })
+        Ok(Self { signals: kinds.into_iter().map(listen).collect::<Result<_>>()? })
     }
 
     /// Comes when it is.
     pub(crate) async fn told(mut self) {
-        tokio::select! {
-            _ = self.terminate.recv() => {}
-            _ = self.interrupt.recv() => {}
-        }
+        std::future::poll_fn(|cx| {
+            let told = self.signals.iter_mut().any(|signal| signal.poll_recv(cx).is_ready());
+            if told { std::task::Poll::Ready(()) } else { std::task::Poll::Pending }
+        })
+        .await;
         tracing::info!("stopping: no new calls are started, running ones get time to end");
     }
+}
+
+/// Whether the process was started with SIGHUP ignored.
+fn ignores_hangup() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).is_some_and(|mask| mask & 1 == 1)
 }

@@ -8,7 +8,7 @@ use crate::client::Client;
 use crate::fail::{Fail, Result};
 use crate::request;
 use crate::term;
-use crate::text::line;
+use crate::text::{json_line, line};
 
 /// `inbox`.
 pub(crate) async fn inbox(args: List) -> Result<()> {
@@ -132,7 +132,7 @@ async fn verify(client: &Client, run: Option<RunId>) -> Result<()> {
 
 fn print_json(row: &impl serde::Serialize) {
     match serde_json::to_string(row) {
-        Ok(json) => term::out(&json),
+        Ok(json) => term::out(&json_line(&json)),
         Err(error) => term::say(&format!("a row cannot be written: {error}")),
     }
 }

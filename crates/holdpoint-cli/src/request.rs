@@ -51,7 +51,7 @@ impl Asked {
         if let Some(attempt) = self.attempt {
             let when = self.started_at.map(|at| format!(" at {at}")).unwrap_or_default();
             out.push_str(&format!(
-                "IT MAY HAVE RUN: attempt {attempt} was started{when}, and how it ended is not known\n"
+                "IT MAY HAVE RUN: attempt {attempt} was started{when}; how it ended is not known, and it may still be running\n"
             ));
         }
         for field in &self.render.fields {

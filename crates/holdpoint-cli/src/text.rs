@@ -94,6 +94,23 @@ fn columns(token: &str) -> usize {
     token.chars().map(|c| if c.len_utf8() >= 3 { 2 } else { 1 }).sum()
 }
 
+/// A line of JSON in which nothing hides: what a terminal would act on, or nobody would see, stands as its escape. It is
+/// the same JSON.
+pub(crate) fn json_line(json: &str) -> String {
+    let mut line = String::with_capacity(json.len());
+    for c in json.chars() {
+        if c >= '\u{7f}' && holdpoint_core::display::hides(c) {
+            let mut units = [0u16; 2];
+            for unit in c.encode_utf16(&mut units) {
+                line.push_str(&format!("\\u{unit:04x}"));
+            }
+        } else {
+            line.push(c);
+        }
+    }
+    line
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -142,5 +159,14 @@ mod tests {
     #[test]
     fn an_empty_text_is_an_empty_line() {
         assert_eq!(block("", None), "  │ \n");
+    }
+
+    #[test]
+    fn nothing_hides_in_a_line_of_json_and_it_is_the_same_json() {
+        let json = "{\"a\":\"x\u{202e}y\u{9b}\u{7f}\u{e0069}ä 語\"}";
+        let line = json_line(json);
+        assert_eq!(line, "{\"a\":\"x\\u202ey\\u009b\\u007f\\udb40\\udc69ä 語\"}");
+        let read = |text: &str| serde_json::from_str::<serde_json::Value>(text).unwrap();
+        assert_eq!(read(&line), read(json));
     }
 }

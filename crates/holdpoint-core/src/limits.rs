@@ -31,6 +31,8 @@ pub struct Limits {
     pub rounds: u32,
     /// Tokens in and out, over all rounds.
     pub tokens: Option<u64>,
+    /// What the tokens may cost, in millionths of a dollar. Models without a price count nothing.
+    pub cost_micro_dollars: Option<u64>,
     /// Milliseconds the run works, waiting for people excluded.
     pub active_ms: Option<u64>,
     /// Bytes of one call's arguments, at most [`crate::arguments::ARGUMENTS_MAX_BYTES`].
@@ -48,6 +50,7 @@ impl Default for Limits {
             calls_total: 150,
             rounds: 50,
             tokens: None,
+            cost_micro_dollars: None,
             active_ms: None,
             argument_bytes: crate::arguments::ARGUMENTS_MAX_BYTES,
             calls_per_reply: CALLS_PER_REPLY_MAX,

@@ -192,3 +192,76 @@ impl ResultContent {
         made.unwrap_or_else(|_| RawJson::from(serde_json::value::RawValue::NULL.to_owned()))
     }
 }
+
+/// Whether a history can be sent to a model: every call of a reply is answered once, right after it, in its order, and
+/// there is no answer without a call.
+pub fn is_whole<'a>(messages: impl IntoIterator<Item = &'a Message>) -> bool {
+    let mut messages = messages.into_iter().peekable();
+    while let Some(message) = messages.next() {
+        match message {
+            Message::Assistant(reply) => {
+                for (index, call) in (0u32..).zip(reply.calls()) {
+                    let answers = |answer: &&Message| match answer {
+                        Message::Tool(answer) => answer.index == index && answer.id == call.id,
+                        Message::User(_) | Message::Assistant(_) | Message::Note(_) => false,
+                    };
+                    if messages.next_if(answers).is_none() {
+                        return false;
+                    }
+                }
+            }
+            Message::Tool(_) => return false,
+            Message::User(_) | Message::Note(_) => {}
+        }
+    }
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reply(ids: &[&str]) -> Message {
+        let call = |id: &&str| {
+            AssistantItem::Call(ProposedCall {
+                id: (*id).into(),
+                name: "read".into(),
+                arguments: "{}".into(),
+            })
+        };
+        Message::Assistant(AssistantMessage { items: ids.iter().map(call).collect(), ..Default::default() })
+    }
+
+    fn answer(index: u32, id: &str) -> Message {
+        Message::Tool(ToolMessage {
+            index,
+            id: id.into(),
+            name: "read".into(),
+            status: Status::Succeeded,
+            code: "SUCCEEDED".into(),
+            executed: Executed::Yes,
+            content: ResultContent::Text("x".into()),
+            is_error: false,
+        })
+    }
+
+    #[test]
+    fn a_history_is_whole_when_every_call_has_its_answer_in_its_place() {
+        let user = || Message::User(UserMessage::text("go"));
+        let table = [
+            (vec![], true),
+            (vec![user(), reply(&[])], true),
+            (vec![user(), reply(&["a", "a"]), answer(0, "a"), answer(1, "a"), reply(&[])], true),
+            (vec![reply(&["a"])], false),
+            (vec![reply(&["a", "b"]), answer(0, "a")], false),
+            (vec![reply(&["a", "b"]), answer(1, "b"), answer(0, "a")], false),
+            (vec![reply(&["a"]), answer(0, "a"), answer(0, "a")], false),
+            (vec![reply(&["a"]), user(), answer(0, "a")], false),
+            (vec![answer(0, "a"), user()], false),
+            (vec![reply(&["a"]), answer(0, "b")], false),
+        ];
+        for (messages, whole) in table {
+            assert_eq!(is_whole(&messages), whole, "{messages:?}");
+        }
+    }
+}

@@ -381,8 +381,8 @@ impl Ending<'_> {
                 quote(name)
             ),
             Self::GateError => format!(
-                "Approval for this call could not be obtained, because the gate failed; nobody declined it and nobody \
-                 approved it. {NOT_EXECUTED} {NO_DETOUR} {SAY_SO}"
+                "This call was not let through, because the gate itself failed; nobody declined it. \
+                 {NOT_EXECUTED} {NO_DETOUR} {SAY_SO}"
             ),
             Self::TimedOut { executed } => match executed {
                 Executed::No => "The tool did not return in its time. It had no effect.".to_owned(),

@@ -206,7 +206,9 @@ impl Bench {
         for event in &changes.events {
             match event {
                 EventBody::ToolCall(calls) => {
-                    self.proposed.insert(self.run.round(), calls.tool_calls.len() as u32);
+                    // Not the run's round: a batch that is answered at once has committed its round in the same step.
+                    let round = calls.tool_calls[0].call_id.round;
+                    self.proposed.insert(round, calls.tool_calls.len() as u32);
                 }
                 EventBody::ToolResult(results) => {
                     for result in &results.tool_results {
@@ -405,11 +407,11 @@ impl Bench {
             ),
             InteractionKind::Question => false,
         };
-        if fits && !stale {
-            self.close(request);
-            if was_open && matches!(word, DecisionWord::Approve | DecisionWord::ApproveWith) {
-                *self.released.entry(call).or_insert(0) += 1;
-            }
+        // A decision that is stored closes its request. One that does not fit lets nothing run.
+        self.close(request);
+        let releases = fits && matches!(word, DecisionWord::Approve | DecisionWord::ApproveWith);
+        if was_open && !stale && releases {
+            *self.released.entry(call).or_insert(0) += 1;
         }
         let decision = Decision {
             word,
@@ -459,6 +461,7 @@ fn reply(calls: &[(usize, u8)], end: ReplyEnd) -> Replied {
         end,
         input_tokens: 1,
         output_tokens: 1,
+        cost_micro_dollars: None,
         other_choices: (0, false),
     }
 }

@@ -16,6 +16,12 @@ pub trait Model: Send + Sync + 'static {
     /// The model's name, as it stands in events, logs and costs.
     fn name(&self) -> &str;
 
+    /// What so many tokens cost on this model, in millionths of a dollar; `None` where its price is not known.
+    fn cost_micro_dollars(&self, usage: Usage) -> Option<u64> {
+        let _ = usage;
+        None
+    }
+
     /// Asks for one reply. Pieces of text and reasoning go to `pieces` as they arrive (only when
     /// `request.stream`); calls never do: they are in the reply, and only when it ended well.
     ///

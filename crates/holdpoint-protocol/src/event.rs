@@ -675,6 +675,9 @@ pub struct UsageTotal {
     pub rounds: u32,
     /// Calls proposed.
     pub tool_calls: u32,
+    /// What the tokens cost, in millionths of a dollar; absent where no model of the run has a price.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub cost_micro_dollars: Option<u64>,
 }
 
 /// `closing`.

@@ -26,7 +26,7 @@ pub const HEAD_MAX_BYTES: usize = 64 * 1024;
 /// Bytes of an idempotency key.
 pub const IDEMPOTENCY_KEY_MAX_BYTES: usize = 255;
 /// The port when none is given.
-pub const DEFAULT_PORT: u16 = 8410;
+pub const DEFAULT_PORT: u16 = 7411;
 
 /// What a server is told.
 #[derive(Debug, Clone)]

@@ -152,9 +152,12 @@ fn decision(request: &Request, decide: &Decide, now: Timestamp) -> Decision {
     }
 }
 
-/// The same decision again: word, arguments, answers, actor (SEMANTICS 18).
+/// The same decision again: word, arguments, answers, actor - and what follows for the run, since a stop that was not
+/// stored must not be acknowledged; of a correction, its text.
 fn is_same(stored: &Decision, decide: &Decide) -> bool {
     stored.word == decide.word
+        && stored.then == decide.then
+        && (stored.word != DecisionWord::Feedback || stored.reason == decide.reason)
         && stored.arguments == decide.arguments
         && stored.result.as_deref().map(|raw| raw.get()) == decide.result.as_deref().map(|raw| raw.get())
         && stored.by.actor == decide.by.actor

@@ -23,10 +23,12 @@ impl Inner {
         agent: Arc<Agent>,
         cx: Context,
         info: RunInfo,
-        requests: Vec<ApprovalRequest>,
+        mut requests: Vec<ApprovalRequest>,
     ) {
         let Some(handler) = agent.handler.clone() else { return };
-        let (batch_id, cancel) = self.handling.begin(info.run, &requests, &self.shutdown);
+        let Some((batch_id, cancel)) = self.handling.begin(info.run, &mut requests, &self.shutdown) else {
+            return;
+        };
         let rt = Arc::clone(self);
         self.tasks.spawn(async move {
             let run = info.run;
@@ -144,7 +146,6 @@ impl Runtime {
             kind: Some(InteractionKind::Approval),
             ..InteractionFilter::default()
         };
-        let asked = rt.handling.look_back();
         let mut page = PageRequest { cursor: None, limit: PAGE_MAX };
         let mut batches: Vec<(RunId, Arc<Agent>, Vec<ApprovalRequest>)> = Vec::new();
         while let Ok(found) = rt.store.interactions(cx, &filter, &page).await {
@@ -156,9 +157,6 @@ impl Runtime {
                 let Ok(request) = serde_json::from_str::<ApprovalRequest>(interaction.request.get()) else {
                     continue;
                 };
-                if asked.contains(&request.request_id) {
-                    continue;
-                }
                 match batches.iter_mut().find(|(run, ..)| *run == interaction.run_id) {
                     Some((_, _, requests)) => requests.push(request),
                     None => batches.push((interaction.run_id, Arc::clone(agent), vec![request])),

@@ -247,16 +247,18 @@ impl Inner {
         }
     }
 
-    /// A tool of a source may have been defined otherwise since the request was made. Then what was shown is not what
-    /// would run: the request is asked anew, and this decision is about something that is no longer there.
+    /// A tool may have been defined otherwise since the request was made: it comes from a source that changed, or an
+    /// earlier process made the request. Then what was shown is not what would run: the request is asked anew, and this
+    /// decision is about something that is no longer there.
     async fn still_the_same_tool(
         self: &Arc<Self>,
         cx: &Context,
         interaction: &Interaction,
     ) -> Result<(), DecideError> {
-        let Some(agent) = self.agents.get(&interaction.agent).filter(|agent| agent.tools.can_change()) else {
+        let Some(agent) = self.agents.get(&interaction.agent) else { return Ok(()) };
+        if !agent.tools.can_change() && interaction.created_at > self.started {
             return Ok(());
-        };
+        }
         let run = interaction.run_id;
         let loaded = self.store.load(cx, run).await?.ok_or(DecideError::NotFound)?;
         let Some(index) = loaded.run.call_of(interaction.request_id) else { return Ok(()) };

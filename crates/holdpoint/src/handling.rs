@@ -15,8 +15,9 @@ pub(crate) struct Handling {
 struct State {
     active: HashMap<RunId, Vec<Batch>>,
     batches: u64,
-    /// What was asked since the start of this process, until the look at what an earlier one left open.
-    asked: Option<HashSet<RequestId>>,
+    /// What was asked while this process looked at what an earlier one left open: a request can be met twice then, in
+    /// the list and as it opens.
+    asked: HashSet<RequestId>,
     looked: bool,
 }
 
@@ -28,24 +29,28 @@ struct Batch {
 }
 
 impl Handling {
-    /// A handler begins with a batch. The token fires when the run is cancelled or ends, when everything in the batch is
-    /// closed, and when the process stops.
+    /// A handler begins with a batch, or with what is left of it when another call of it has been given some. The token
+    /// fires when the run is cancelled or ends, when everything in the batch is closed, and when the process stops.
     pub(crate) fn begin(
         &self,
         run: RunId,
-        requests: &[ApprovalRequest],
+        requests: &mut Vec<ApprovalRequest>,
         parent: &CancellationToken,
-    ) -> (u64, CancellationToken) {
+    ) -> Option<(u64, CancellationToken)> {
         let mut state = self.lock();
-        state.batches += 1;
-        let id = state.batches;
+        requests.retain(|request| !state.asked.contains(&request.request_id));
+        if requests.is_empty() {
+            return None;
+        }
         let open: HashSet<_> = requests.iter().map(|request| request.request_id).collect();
         if !state.looked {
-            state.asked.get_or_insert_default().extend(&open);
+            state.asked.extend(&open);
         }
+        state.batches += 1;
+        let id = state.batches;
         let cancel = parent.child_token();
         state.active.entry(run).or_default().push(Batch { id, open, cancel: cancel.clone() });
-        (id, cancel)
+        Some((id, cancel))
     }
 
     pub(crate) fn end(&self, run: RunId, id: u64) {
@@ -79,11 +84,9 @@ impl Handling {
         }
     }
 
-    /// What was asked by this process already, for the one look at what an earlier process left open.
-    pub(crate) fn look_back(&self) -> HashSet<RequestId> {
-        let mut state = self.lock();
-        state.looked = true;
-        state.asked.clone().unwrap_or_default()
+    /// What an earlier process left open has been looked at.
+    pub(crate) fn looked(&self) {
+        self.lock().looked = true;
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

@@ -1,6 +1,6 @@
 //! The side channel: what is stored is shown, in order, to whoever watches - and never before it is stored.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use holdpoint_core::limits::STREAM_BUFFER_EVENTS;
@@ -20,10 +20,9 @@ pub(crate) struct Hub {
 
 /// A run that is being worked on or watched.
 struct Live {
-    /// The number the next event to be shown has; 0 until the first is seen.
+    /// The number of the next event to be shown; 0 while nobody here works on the run. Decisions and steps are stored by
+    /// different tasks and come here in any order; what is not next is left to the driver, which reads the log.
     next: u64,
-    /// Events that came before an earlier one: a decision and a step are stored by different tasks.
-    held: BTreeMap<u64, (AgentName, Arc<Event>)>,
     watchers: Option<broadcast::Sender<Arc<Event>>>,
 }
 
@@ -72,26 +71,47 @@ impl Hub {
         }
     }
 
-    /// Shows a stored event.
+    /// Shows an event of a run's driver, in its place. What was shown already is not shown again.
     pub(crate) fn publish(&self, run: RunId, agent: &AgentName, event: &Arc<Event>) {
         let mut runs = self.lock();
         let live = runs.entry(run).or_insert_with(Live::new);
+        self.in_place(live, agent, event);
+    }
+
+    /// Shows what was stored from outside of the driver: at once where its turn has come. Where it has not - an earlier one
+    /// is still on its way here - the driver shows it when it hears of it, in order.
+    pub(crate) fn publish_fact(&self, run: RunId, agent: &AgentName, event: &Arc<Event>, taken: bool) {
+        let mut runs = self.lock();
+        if taken {
+            // Nobody had the run: nothing of it is on its way but this.
+            runs.entry(run).or_insert_with(Live::new);
+        }
+        match runs.get_mut(&run) {
+            Some(live) if event.seq == Some(live.next) || (taken && live.next == 0) => {
+                self.in_place(live, agent, event);
+            }
+            // A watcher puts things in order for itself.
+            Some(live) => self.watched(live, event),
+            None => self.heard(event),
+        }
+    }
+
+    /// The number after which a driver, which has read the run up to `next`, must show what others stored: the run's last
+    /// `facts` events and whatever else was not shown here.
+    pub(crate) fn missing(&self, run: RunId, next: u64, facts: usize) -> Option<u64> {
+        let mut runs = self.lock();
+        let live = runs.entry(run).or_insert_with(Live::new);
+        if live.next == 0 {
+            live.next = next.saturating_sub(facts as u64);
+        }
+        (live.next < next).then(|| live.next.saturating_sub(1))
+    }
+
+    fn in_place(&self, live: &mut Live, agent: &AgentName, event: &Arc<Event>) {
         let seq = event.seq.unwrap_or(0);
-        if live.next != 0 && seq > live.next {
-            live.held.insert(seq, (agent.clone(), Arc::clone(event)));
-            return;
-        }
-        if seq < live.next {
-            // Passed over by a jump, and here after all: late is better than never.
+        if seq >= live.next {
+            live.next = seq + 1;
             self.tell(live, agent, event);
-            return;
-        }
-        live.next = seq + 1;
-        self.tell(live, agent, event);
-        while let Some(held) = live.held.first_entry().filter(|held| *held.key() == live.next) {
-            let (agent, event) = held.remove();
-            live.next += 1;
-            self.tell(live, &agent, &event);
         }
     }
 
@@ -102,19 +122,11 @@ impl Hub {
         }
     }
 
-    /// What lies before this number was stored by somebody else, and is not to be waited for.
-    pub(crate) fn jump(&self, run: RunId, next: u64) {
-        if let Some(live) = self.lock().get_mut(&run) {
-            self.flush(live, next);
-            live.next = live.next.max(next);
-        }
-    }
-
-    /// The run waits: it needs no place here unless somebody watches.
-    pub(crate) fn rest(&self, run: RunId) {
+    /// The run is not in the hands of this process any more, having been shown up to `at`: it needs no place here unless
+    /// somebody watches. Where more was shown since, it is in other hands here already.
+    pub(crate) fn rest(&self, run: RunId, at: u64) {
         let mut runs = self.lock();
-        if let Some(live) = runs.get_mut(&run) {
-            self.flush(live, u64::MAX);
+        if let Some(live) = runs.get_mut(&run).filter(|live| live.next <= at) {
             live.next = 0;
             if live.watchers.as_ref().is_none_or(|tx| tx.receiver_count() == 0) {
                 runs.remove(&run);
@@ -124,17 +136,7 @@ impl Hub {
 
     /// The run has ended: its watchers have seen the last event.
     pub(crate) fn end(&self, run: RunId) {
-        let mut runs = self.lock();
-        if let Some(mut live) = runs.remove(&run) {
-            self.flush(&mut live, u64::MAX);
-        }
-    }
-
-    fn flush(&self, live: &mut Live, below: u64) {
-        while let Some(held) = live.held.first_entry().filter(|held| *held.key() < below) {
-            let (agent, event) = held.remove();
-            self.tell(live, &agent, &event);
-        }
+        self.lock().remove(&run);
     }
 
     fn tell(&self, live: &Live, agent: &AgentName, event: &Arc<Event>) {
@@ -142,13 +144,21 @@ impl Hub {
             feeds.iter().for_each(|feed| feed.tell(event));
         }
         self.everywhere.iter().for_each(|feed| feed.tell(event));
-        if let Some(request) = request_of(&event.body) {
-            // Nobody looking is no error.
-            let _ = self.inbox.send(request);
-        }
+        self.watched(live, event);
+    }
+
+    fn watched(&self, live: &Live, event: &Arc<Event>) {
+        self.heard(event);
         if let Some(watchers) = &live.watchers {
             // Nobody watching any more is no error.
             let _ = watchers.send(Arc::clone(event));
+        }
+    }
+
+    fn heard(&self, event: &Event) {
+        if let Some(request) = request_of(&event.body) {
+            // Nobody looking is no error.
+            let _ = self.inbox.send(request);
         }
     }
 }
@@ -183,6 +193,6 @@ fn request_of(body: &EventBody) -> Option<RequestId> {
 
 impl Live {
     fn new() -> Self {
-        Self { next: 0, held: BTreeMap::new(), watchers: None }
+        Self { next: 0, watchers: None }
     }
 }

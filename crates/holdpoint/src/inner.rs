@@ -5,7 +5,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use holdpoint_core::run::{Input, Run};
+use holdpoint_core::run::Run;
 use holdpoint_protocol::{AgentName, EventBody, Pending, RunId, Timestamp};
 use holdpoint_store::{Context, Error, Noted, Owner, Result, Store};
 use holdpoint_tools::ToolContext;
@@ -37,6 +37,8 @@ pub(crate) struct Inner {
     pub(crate) shutdown: CancellationToken,
     pub(crate) tasks: TaskTracker,
     pub(crate) bypass: Box<dyn Fn(&Context) -> bool + Send + Sync>,
+    /// When this process began: what is older was made by another.
+    pub(crate) started: Timestamp,
     pub(crate) clock: Box<dyn Fn() -> Timestamp + Send + Sync>,
 }
 
@@ -84,10 +86,8 @@ impl Inner {
         if let EventBody::Decision(decision) = &noted.event.body {
             self.handling.closed(noted.run, decision.request_id);
         }
-        self.hub.publish(noted.run, agent, &noted.event);
-        if matches!(noted.owner, Owner::Elsewhere(_)) {
-            self.hub.rest(noted.run);
-        }
+        let taken = matches!(noted.owner, Owner::Taken);
+        self.hub.publish_fact(noted.run, agent, &noted.event, taken);
         self.carry_on(noted.cx, noted.run, noted.owner);
     }
 
@@ -119,26 +119,29 @@ impl Inner {
         self.tasks.spawn(async move {
             let loaded = match rt.persist(|| rt.store.load(&cx, run)).await {
                 Some(Some(loaded)) => loaded,
-                Some(None) | None => return rt.drivers.remove(run, &tx),
+                Some(None) | None => {
+                    rt.drivers.remove(run, &tx);
+                    return rt.hub.rest(run, u64::MAX);
+                }
             };
             let Some(agent) = rt.agents.get(loaded.run.agent()).cloned() else {
                 tracing::error!(%run, agent = %loaded.run.agent(), "the run's agent is not loaded here; the run is left as it is");
                 rt.drivers.remove(run, &tx);
                 let _ = rt.store.release(&cx, run, loaded.epoch, UNAVAILABLE_RETRY_MS).await;
-                return;
+                return rt.hub.rest(run, loaded.next_seq);
             };
             let model = loaded.run.model().map(str::to_owned);
             let Some(model) = agent.model_named(model.as_deref()) else {
                 tracing::error!(%run, model, "the run's model is not loaded here; the run is left as it is");
                 rt.drivers.remove(run, &tx);
                 let _ = rt.store.release(&cx, run, loaded.epoch, UNAVAILABLE_RETRY_MS).await;
-                return;
+                return rt.hub.rest(run, loaded.next_seq);
             };
-            let inputs = vec![Input::Recovered { facts: loaded.facts.clone() }];
+            let facts = loaded.facts.clone();
             let place = Place::of(&loaded, agent.settings.limits.argument_bytes);
             let run = rt.as_granted(&cx, loaded.run);
             let driver = Driver::at(rt, agent, model, cx, run, place, (tx, inbox));
-            driver.resume(inputs).await;
+            driver.resume(facts).await;
         });
     }
 

@@ -114,12 +114,15 @@ impl Runtime {
     }
 
     async fn state_now(&self, cx: &Context, run: RunId) -> Result<Option<RunState>> {
+        // Looked at before the view, which is old by the time it is here, and in the order in which a run goes from its driver
+        // to a handler: a run that is in their hands does not wait, whatever the view says.
+        let in_hand = self.inner.drivers.has(run) || self.inner.handling.is_active(run);
         let Some(view) = self.inner.store.run(cx, run).await? else {
             return Err(holdpoint_store::Error::Corrupt(format!("there is no run {run}")));
         };
         Ok(match view.status {
             RunStatus::Running | RunStatus::Cancelling => None,
-            RunStatus::Suspended if self.inner.handling.is_active(run) => None,
+            RunStatus::Suspended if in_hand => None,
             RunStatus::Suspended | RunStatus::Quarantined => {
                 Some(RunState::Suspended { pending: view.pending })
             }
@@ -228,6 +231,7 @@ impl RuntimeBuilder {
                 shutdown: CancellationToken::new(),
                 tasks: TaskTracker::new(),
                 bypass: self.bypass,
+                started: self.clock.now(),
                 clock: Box::new(move || -> Timestamp { clock.now() }),
             }),
             stopping: Arc::new(AtomicBool::new(false)),

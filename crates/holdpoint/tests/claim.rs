@@ -115,12 +115,15 @@ on_every_store! {
         changed.schema["properties"]["also_notify"] = json!({"type": "string"});
         let agent = || Agent::builder("main", model.clone()).tool(with(&log, changed.clone(), "ok")).build().unwrap();
         let second = place.start(agent());
-        second.say(old, DecisionWord::Approve).unwrap();
+        let refused = second.say(old, DecisionWord::Approve);
+        assert!(matches!(refused, Err(DecideError::Stale { .. })), "{refused:?}");
         second.wait(run);
-        assert!(log.names().is_empty(), "what was approved is not what would run");
+        let refused = second.say(old, DecisionWord::Approve);
+        assert!(matches!(refused, Err(DecideError::Conflict { status: InteractionStatus::Superseded, .. })), "{refused:?}");
+        assert!(log.names().is_empty(), "what would be approved is not what would run");
         let all = second.interactions(run);
         assert_eq!(all.len(), 2);
-        assert_eq!(all[0].status, InteractionStatus::Decided);
+        assert_eq!(all[0].status, InteractionStatus::Superseded);
         assert!(field(&all[1], "changed").contains("also_notify"), "{all:?}");
         assert_ne!(field(&all[1], "digest"), old_digest);
         // The digest of the old request decides nothing of the new one.
@@ -143,7 +146,10 @@ on_every_store! {
         drop(first);
         let agent = Agent::builder("main", model.clone()).tool(tool(&log, "Bash", &["command", "reason"], "ok"));
         let second = place.start(agent.build().unwrap());
-        second.approve(run, "Bash");
+        let refused = second.say(second.request(run, "Bash"), DecisionWord::Approve);
+        assert!(refused.is_err(), "what was shown is not what would run");
+        assert_eq!(second.wait(run).text(), Some("done"));
+        assert_eq!(second.interactions(run).len(), 1, "nobody is asked about what cannot run");
         assert!(log.names().is_empty());
         assert_eq!(told(&model, 2)[0].status, "invalid_arguments");
         second.check(run);

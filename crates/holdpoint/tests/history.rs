@@ -226,6 +226,39 @@ on_every_store! {
     }
 }
 
+/// A hook can cut what a model is told, between rounds; a cut that costs a call its answer, or an answer its call, ends the
+/// run before it is sent. https://github.com/spring-projects/spring-ai/issues/5940
+#[tokio::test]
+async fn rule_30_a_history_is_cut_between_rounds_or_not_sent() {
+    struct KeepLast(usize);
+    #[async_trait::async_trait]
+    impl holdpoint::AroundRound for KeepLast {
+        async fn before(
+            &self,
+            _: &holdpoint::RunInfo,
+            _: u32,
+            request: &mut holdpoint::models::ModelRequest,
+        ) -> Result<(), holdpoint::HookError> {
+            let cut = request.messages.len().saturating_sub(self.0);
+            request.messages.drain(..cut);
+            Ok(())
+        }
+    }
+    // What there is in the second round: user, reply, answer, answer.
+    for (keep, sent) in [(4, true), (3, true), (2, false), (1, false), (0, true)] {
+        let log = Log::default();
+        let model = calls_then_done(&[("c1", "Read", r#"{"path":"a"}"#), ("c2", "Read", r#"{"path":"b"}"#)]);
+        let agent = build_assistant(&log, model.clone()).around_round(KeepLast(keep)).build().unwrap();
+        let runtime = Runtime::builder().agent(agent).build().unwrap();
+        let outcome = run(&runtime).await;
+        assert_eq!(outcome.finish().is_some(), sent, "{keep}");
+        assert_eq!(model.calls(), if sent { 2 } else { 1 });
+        if !sent {
+            assert!(matches!(&outcome.state, RunState::Ended(Ended::Failed(error)) if error.code == "hook"));
+        }
+    }
+}
+
 /// A tool with a memory, of any class: it hangs in the first process, and can say afterwards that it ran.
 struct Wire {
     log: Log,

@@ -162,6 +162,7 @@ impl At<'_> {
             ("calls_total", limits.calls_total == 0),
             ("rounds", limits.rounds == 0),
             ("tokens", limits.tokens == Some(0)),
+            ("cost_micro_dollars", limits.cost_micro_dollars == Some(0)),
             ("active_ms", limits.active_ms == Some(0)),
             ("argument_bytes", limits.argument_bytes == 0),
             ("calls_per_reply", limits.calls_per_reply == 0),

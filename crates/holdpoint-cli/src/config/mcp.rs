@@ -60,7 +60,7 @@ fn in_folder(config: &McpServerConfig, folder: &Path) -> McpServerConfig {
 
 fn check_names(file: &file::File) -> Result<()> {
     for agent in &file.agents {
-        for name in agent.mcp.iter().filter(|name| !file.mcp.contains_key(*name)) {
+        if let Some(name) = agent.mcp.iter().find(|name| !file.mcp.contains_key(*name)) {
             let near = nearest(name, file.mcp.keys().map(String::as_str));
             return Err(Fail::usage(format!("agent `{}`: there is no mcp server `{name}`", agent.name))
                 .hint_opt(near.map(|near| format!("did you mean `{near}`?"))));

@@ -5,8 +5,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use holdpoint_models::routing::{self, ModelsConfig, ProcessSecrets};
-use holdpoint_models::{Model, ModelError, ModelRequest, Pieces, Reply};
+use holdpoint_models::routing::{self, ModelsConfig, Price, ProcessSecrets};
+use holdpoint_models::{Model, ModelError, ModelRequest, Pieces, Reply, Usage};
 
 use crate::fail::{Fail, Result};
 
@@ -28,22 +28,28 @@ pub(crate) fn load(config: &ModelsConfig, folder: &Path, protected: &mut Protect
     let routes = routing::Models::from_config(config, &ProcessSecrets { folder: folder.to_owned() })
         .map_err(|error| Fail::usage(error.to_string()))?;
     let named = |name: &str| {
-        let model = Arc::clone(&routes.get(name)?.model);
-        Some((name.to_owned(), Arc::new(Named { name: name.to_owned(), model }) as Arc<dyn Model>))
+        let route = routes.get(name)?;
+        let named = Named { name: name.to_owned(), model: Arc::clone(&route.model), price: route.price };
+        Some((name.to_owned(), Arc::new(named) as Arc<dyn Model>))
     };
     Ok(routes.names().filter_map(named).collect())
 }
 
-/// A model under the name the configuration gives it: what requests, events and logs call it by.
+/// A model under the name the configuration gives it - what requests, events and logs call it by - and at its price.
 struct Named {
     name: String,
     model: Arc<dyn Model>,
+    price: Option<Price>,
 }
 
 #[async_trait]
 impl Model for Named {
     fn name(&self) -> &str {
         &self.name
+    }
+
+    fn cost_micro_dollars(&self, usage: Usage) -> Option<u64> {
+        self.price.map(|price| price.micro_dollars(usage))
     }
 
     async fn reply(

@@ -86,6 +86,9 @@ impl Stepper<'_> {
         if let Some(tokens) = limits.tokens.filter(|max| spent.input_tokens + spent.output_tokens >= *max) {
             return Some(format!("{tokens} tokens"));
         }
+        if let Some(cost) = limits.cost_micro_dollars.filter(|max| spent.cost.unwrap_or(0) >= *max) {
+            return Some(format!("a cost of {cost} millionths of a dollar"));
+        }
         limits.active_ms.filter(|max| spent.active_ms >= *max).map(|ms| format!("{ms} ms of work"))
     }
 

@@ -8,7 +8,7 @@ use holdpoint_protocol::{EventBody, InteractionKind, Status, ToolStarted};
 use super::state::{Call, CallState, Ending as RunEnding, PastCall, Release};
 use super::step::Stepper;
 use super::{AuditRecord, Check, ClosedBy, Effect, LedgerLine, OnInvalidCall, Refused, Ruled, Stage};
-use crate::arguments::Arguments;
+use crate::arguments::{Arguments, InvalidArguments};
 use crate::digest::{CallDigest, CallDigestInput, DefinitionDigest};
 use crate::exec::exec_id;
 use crate::limits::PAST_CALLS_MAX;
@@ -176,6 +176,7 @@ impl Stepper<'_> {
         tool: Arc<ToolDefinition>,
         definition: DefinitionDigest,
         ruling: Ruling,
+        invalid: Option<InvalidArguments>,
     ) -> Result<(), Refused> {
         let call = self.run.calls.get(index as usize).ok_or(Refused("there is no such call"))?;
         let CallState::Waiting { request, kind: InteractionKind::Approval } = call.state else {
@@ -189,6 +190,8 @@ impl Stepper<'_> {
         self.rebind(index, tool, definition);
         if ruling.verdict == Verdict::Deny {
             self.settle_as(index, &Ending::PolicyDenied { reason: &ruling.reason });
+        } else if let Some(why) = invalid {
+            self.settle_as(index, &Ending::InvalidArguments(&why));
         } else {
             self.ask(index, ruling.reason, Some(what));
         }

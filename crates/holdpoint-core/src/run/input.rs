@@ -68,6 +68,8 @@ pub enum Input {
         definition: DefinitionDigest,
         /// What policy says now.
         ruling: Ruling,
+        /// Set when the call's arguments do not fit it any more: then nobody need be asked.
+        invalid: Option<InvalidArguments>,
     },
     /// A call ended.
     Finished {
@@ -115,6 +117,8 @@ pub struct Replied {
     pub input_tokens: u64,
     /// Tokens that came back.
     pub output_tokens: u64,
+    /// What they cost, in millionths of a dollar, where the model has a price.
+    pub cost_micro_dollars: Option<u64>,
     /// Further choices that nobody read, and whether one had calls.
     pub other_choices: (u32, bool),
 }

@@ -20,6 +20,9 @@ impl Stepper<'_> {
         self.run.spent.replies += 1;
         self.run.spent.input_tokens += reply.input_tokens;
         self.run.spent.output_tokens += reply.output_tokens;
+        if let Some(cost) = reply.cost_micro_dollars {
+            self.run.spent.cost = Some(self.run.spent.cost.unwrap_or(0).saturating_add(cost));
+        }
         if reply.other_choices.0 > 0 && reply.other_choices.1 {
             self.notice(
                 "extra_choices",

@@ -109,6 +109,8 @@ pub(crate) struct Spent {
     pub(crate) per_tool: BTreeMap<String, u32>,
     pub(crate) input_tokens: u64,
     pub(crate) output_tokens: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) cost: Option<u64>,
     pub(crate) replies: u32,
     #[serde(default)]
     pub(crate) active_ms: u64,
@@ -358,6 +360,7 @@ impl Run {
             output_tokens: self.spent.output_tokens,
             rounds: self.spent.replies,
             tool_calls: self.spent.calls,
+            cost_micro_dollars: self.spent.cost,
         }
     }
 

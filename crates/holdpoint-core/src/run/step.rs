@@ -57,8 +57,8 @@ impl Stepper<'_> {
             Input::Ruled(ruled) => self.ruled(ruled),
             Input::Facts(facts) => self.facts(facts),
             Input::Checked { index, check } => self.checked(index, check),
-            Input::Changed { index, tool, definition, ruling } => {
-                self.changed(index, tool, definition, ruling)
+            Input::Changed { index, tool, definition, ruling, invalid } => {
+                self.changed(index, tool, definition, ruling, invalid)
             }
             Input::Finished { index, attempt, end } => self.finished(index, attempt, end),
             Input::Probed { index, probe } => self.probed(index, probe),

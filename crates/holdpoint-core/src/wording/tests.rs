@@ -125,7 +125,7 @@ fn what_a_model_reads_for_every_ending() {
 # unknown tool (error)
 {"status":"unknown_tool","code":"UNKNOWN_TOOL","executed":"no","message":"There is no tool named \"Delete \\\"File\". It was not executed. Nobody was asked. The tools that exist are in `known_tools`.","known_tools":["delete_file","read_file"]}
 # gate error
-{"status":"gate_error","code":"GATE_ERROR","executed":"no","message":"Approval for this call could not be obtained, because the gate failed; nobody declined it and nobody approved it. It was not executed. Do not seek the same effect another way, with other arguments or with another tool. Tell the user what was not done."}
+{"status":"gate_error","code":"GATE_ERROR","executed":"no","message":"This call was not let through, because the gate itself failed; nobody declined it. It was not executed. Do not seek the same effect another way, with other arguments or with another tool. Tell the user what was not done."}
 # timed out
 {"status":"timed_out","code":"TIMED_OUT","executed":"unknown","message":"The tool did not return in its time. It may have taken effect. Do not repeat it; tell the user that its outcome is not known."}
 # timed out, read only (error)

@@ -3,6 +3,7 @@
 //! Durable means written and synced: the log is written ahead with `synchronous=FULL`, and nothing is answered before the
 //! commit. Operations that are queued while a commit is on its way share the next one.
 
+mod checkup;
 mod claim;
 mod error;
 mod fact;
@@ -27,6 +28,7 @@ use holdpoint_protocol::{
     ConversationId, InstanceId, Interaction, Page, RequestId, RunId, RunView, TenantId, Timestamp,
 };
 
+pub use self::checkup::checkup_sqlite;
 use self::readers::{Reader, Readers};
 use self::txn::Caches;
 use self::writer::Writer;

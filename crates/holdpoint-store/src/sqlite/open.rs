@@ -29,24 +29,33 @@ const WRITER_CACHE_KIB: i32 = 16 * 1024;
 const READER_CACHE_KIB: i32 = 4 * 1024;
 
 /// The lock that keeps a second process out. It is let go of with the process, however it ends.
+///
+/// The file beside the database says to people who has it. The database itself is locked too: under another name - a
+/// hard link, a symbolic link - it has another file beside it, but it is the same one. (That lock is of another kind than
+/// SQLite's own, and is held until the connections are closed: closing any handle of a file would take SQLite's from it.)
 #[derive(Debug)]
 pub(super) struct Lock {
-    _file: File,
+    _beside: File,
+    _itself: File,
 }
 
 pub(super) fn lock(path: &Path) -> Result<Lock> {
     let mut name = path.as_os_str().to_owned();
     name.push(".lock");
-    let name = PathBuf::from(name);
-    let file = OpenOptions::new()
-        .create(true)
-        .truncate(false)
-        .write(true)
-        .open(&name)
-        .map_err(|error| Error::Unavailable(format!("{}: {error}", name.display())))?;
+    Ok(Lock { _beside: lock_one(&PathBuf::from(name), path)?, _itself: lock_one(path, path)? })
+}
+
+fn lock_one(name: &Path, database: &Path) -> Result<File> {
+    let mut options = OpenOptions::new();
+    options.create(true).truncate(false).read(true).write(true);
+    // Arguments and results are in it: they are its owner's alone. What SQLite puts beside it has the same mode.
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    let file =
+        options.open(name).map_err(|error| Error::Unavailable(format!("{}: {error}", name.display())))?;
     match file.try_lock() {
-        Ok(()) => Ok(Lock { _file: file }),
-        Err(TryLockError::WouldBlock) => Err(Error::Locked { path: path.display().to_string() }),
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => Err(Error::Locked { path: database.display().to_string() }),
         Err(TryLockError::Error(error)) => Err(Error::Unavailable(format!("{}: {error}", name.display()))),
     }
 }
@@ -80,6 +89,14 @@ pub(super) fn reader(path: &Path) -> Result<Connection> {
     connection.pragma_update(None, "cache_size", -READER_CACHE_KIB)?;
     connection.set_prepared_statement_cache_capacity(64);
     Ok(connection)
+}
+
+/// The version of the schema, known or not; 0 where there is none yet.
+pub(super) fn schema(connection: &Connection) -> Result<u32> {
+    match check(connection) {
+        Err(Error::Newer { found, .. }) => Ok(found),
+        other => other,
+    }
 }
 
 fn check(connection: &Connection) -> Result<u32> {

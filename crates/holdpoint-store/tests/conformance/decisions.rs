@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use holdpoint_core::decision::{CancelKind, Fact};
 use holdpoint_protocol::{
-    DecisionWord, Event, EventBody, InteractionStatus, RequestId, RunId, RunStatus, Via,
+    DecisionWord, Event, EventBody, InteractionStatus, RequestId, RunId, RunStatus, Then, Via,
 };
 use holdpoint_store::{CancelReply, Decide, DecideReply, Next, Owner};
 
@@ -96,6 +96,10 @@ async fn semantics_18_the_same_decision_again_gets_the_same_answer(bed: Bed) {
             other => panic!("{other:?}"),
         }
     }
+    // A stop that is not stored must not be acknowledged.
+    let stop = Decide { then: Then::Stop, ..first.clone() };
+    let refused = bed.store.decide(&ana(), stop).await.unwrap();
+    assert!(matches!(refused, DecideReply::Conflict { .. }), "{refused:?}");
     assert_eq!(bed.store.audit(&ana(), walk.id(), 0, 100).await.unwrap(), before);
     assert_eq!(facts(&bed.store, &ana(), walk.id()).await.len(), 1);
     // For ever: after the run has ended, too.

@@ -57,6 +57,37 @@ fn a_second_store_on_the_same_file_is_refused() {
     place.bed();
 }
 
+/// Under another name the file has another log beside it: two processes would lose each other's writes.
+#[cfg(unix)]
+#[test]
+fn a_second_store_on_the_same_file_under_another_name_is_refused() {
+    let place = Place::new();
+    let _first = place.bed();
+    let elsewhere = tempfile::tempdir().unwrap();
+    let (hard, soft) = (elsewhere.path().join("hard.db"), elsewhere.path().join("soft.db"));
+    std::fs::hard_link(place.path(), &hard).unwrap();
+    std::os::unix::fs::symlink(place.path(), &soft).unwrap();
+    for name in [hard, soft] {
+        let clock = std::sync::Arc::new(holdpoint_store::SystemClock::new());
+        let error = holdpoint_store::SqliteStore::open(&name, clock).err();
+        assert!(matches!(error, Some(Error::Locked { .. })), "{}: {error:?}", name.display());
+    }
+}
+
+/// Arguments and results are in it.
+#[cfg(unix)]
+#[test]
+fn the_file_and_what_is_beside_it_are_their_owners_alone() {
+    use std::os::unix::fs::PermissionsExt;
+    let place = Place::new();
+    let _bed = place.bed();
+    for entry in std::fs::read_dir(place.path().parent().unwrap()).unwrap() {
+        let entry = entry.unwrap();
+        let mode = entry.metadata().unwrap().permissions().mode() & 0o777;
+        assert_eq!(mode, 0o600, "{}", entry.path().display());
+    }
+}
+
 #[test]
 fn a_file_of_a_newer_version_is_left_alone() {
     let place = Place::new();

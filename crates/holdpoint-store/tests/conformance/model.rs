@@ -291,6 +291,7 @@ impl Walk {
                     end: ReplyEnd::Complete,
                     input_tokens: 1,
                     output_tokens: 1,
+                    cost_micro_dollars: None,
                     other_choices: (0, false),
                 };
                 Some(self.step(vec![Input::Replied { round: self.run.round(), reply }]).await)

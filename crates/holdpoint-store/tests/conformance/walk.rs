@@ -320,6 +320,7 @@ fn reply(message: AssistantMessage) -> Replied {
         end: ReplyEnd::Complete,
         input_tokens: 10,
         output_tokens: 5,
+        cost_micro_dollars: None,
         other_choices: (0, false),
     }
 }

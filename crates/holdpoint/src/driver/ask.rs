@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use futures_util::FutureExt;
+use holdpoint_core::message::is_whole;
 use holdpoint_core::run::{Input, Replied, ReplyEnd};
 use holdpoint_models::{ModelRequest, Pieces, Reply};
 use holdpoint_protocol::{Event, EventBody, Piece, RunId};
@@ -34,7 +35,9 @@ impl Driver {
         self.rt.tasks.spawn(async move {
             let asked =
                 std::panic::AssertUnwindSafe(ask(&agent, &info, round, request, &tx, async |request| {
-                    model.reply(&request, &mut pieces).await
+                    let reply = model.reply(&request, &mut pieces).await?;
+                    let cost = model.cost_micro_dollars(reply.usage);
+                    Ok((reply, cost))
                 }));
             let input = tokio::select! {
                 asked = asked.catch_unwind() => asked.unwrap_or_else(|_| Input::ModelFailed {
@@ -64,7 +67,7 @@ async fn ask(
     round: u32,
     mut request: ModelRequest,
     tx: &tokio::sync::mpsc::Sender<Inbox>,
-    reply: impl AsyncFnOnce(ModelRequest) -> Result<Reply, holdpoint_models::ModelError>,
+    reply: impl AsyncFnOnce(ModelRequest) -> Result<(Reply, Option<u64>), holdpoint_models::ModelError>,
 ) -> Input {
     if round == 1 {
         for hook in &agent.around_run {
@@ -79,15 +82,20 @@ async fn ask(
         }
     }
     if !agent.around_round.is_empty() {
+        if !is_whole(request.messages.iter().map(AsRef::as_ref)) {
+            let what =
+                "a hook around the round left a call without its answer; cut a history between its rounds";
+            return failed(round, "hook", what.into(), false);
+        }
         let names = request.tools.iter().map(|tool| tool.name.clone()).collect();
         let _ = tx.send(Inbox::Offered(names)).await;
     }
     match reply(request).await {
-        Ok(reply) => {
+        Ok((reply, cost)) => {
             for hook in &agent.around_round {
                 hook.after(info, round, &reply).await;
             }
-            Input::Replied { round, reply: replied(reply) }
+            Input::Replied { round, reply: replied(reply, cost) }
         }
         Err(error) => failed(round, error.code, error.message, error.retryable),
     }
@@ -97,7 +105,7 @@ fn failed(round: u32, code: &str, message: String, retryable: bool) -> Input {
     Input::ModelFailed { round, code: code.to_owned(), message, retryable }
 }
 
-fn replied(reply: Reply) -> Replied {
+fn replied(reply: Reply, cost_micro_dollars: Option<u64>) -> Replied {
     Replied {
         message: reply.message,
         end: match reply.end {
@@ -108,6 +116,7 @@ fn replied(reply: Reply) -> Replied {
         },
         input_tokens: reply.usage.input_tokens,
         output_tokens: reply.usage.output_tokens,
+        cost_micro_dollars,
         other_choices: (reply.other_choices, reply.other_choices_had_calls),
     }
 }

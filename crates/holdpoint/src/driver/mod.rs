@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 use holdpoint_core::decision::Fact;
 use holdpoint_core::run::{Changes, Cx, Effect, Input, OpenRound, Refused, Run, Standing};
 use holdpoint_models::Model;
+use holdpoint_protocol::Event;
 use holdpoint_store::{Context, Loaded, Next, ToolSet};
 use holdpoint_tools::ToolContext;
 use tokio::sync::mpsc;
@@ -32,6 +33,8 @@ pub(crate) use place::Place;
 
 /// How long what is being cancelled gets to stop.
 pub const CANCEL_GRACE: Duration = Duration::from_secs(10);
+/// How often a run is looked at, while it is worked on, for what another instance has stored of it: a decision, a cancel.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// How long a run whose tool is not loaded here is left alone.
 pub(crate) const UNAVAILABLE_RETRY_MS: u64 = 30_000;
 /// Messages a driver's inbox holds; a tool's progress beyond it is dropped, nothing else ever is.
@@ -71,6 +74,7 @@ pub(crate) struct Driver {
     pub(crate) running: HashMap<u32, CancellationToken>,
     pub(crate) asking: Option<CancellationToken>,
     pub(crate) grace: Option<tokio::time::Instant>,
+    pub(crate) look_at: Option<tokio::time::Instant>,
     pub(crate) working_since: Instant,
     pub(crate) stopping: bool,
     pub(crate) ended: Option<Ended>,
@@ -101,8 +105,9 @@ impl Driver {
     }
 
     /// Carries a loaded run on.
-    pub(crate) async fn resume(mut self, inputs: Vec<Input>) {
-        match self.transact(inputs).await {
+    pub(crate) async fn resume(mut self, facts: Vec<Fact>) {
+        self.catch_up(facts.len()).await;
+        match self.transact(vec![Input::Recovered { facts }]).await {
             Flow::On(effects) => {
                 self.perform(effects);
                 self.go_on().await;
@@ -238,18 +243,19 @@ impl Driver {
     /// Waits for what comes next: one input, and whatever else has arrived by then.
     async fn next_inputs(&mut self) -> Option<Vec<Input>> {
         loop {
-            let first = match self.grace {
-                Some(grace) => tokio::select! {
-                    message = self.inbox.recv() => message,
-                    () = tokio::time::sleep_until(grace) => {
-                        self.grace = None;
-                        return Some(vec![Input::GraceOver]);
-                    }
+            let first = tokio::select! {
+                message = self.inbox.recv() => message?,
+                () = at(self.grace) => {
+                    self.grace = None;
+                    return Some(vec![Input::GraceOver]);
+                }
+                () = at(self.look_at) => match self.overtaken().await {
+                    true => Inbox::Bell,
+                    false => continue,
                 },
-                None => self.inbox.recv().await,
             };
             let mut inputs = Vec::new();
-            let mut rung = self.receive(first?, &mut inputs);
+            let mut rung = self.receive(first, &mut inputs);
             while let Ok(message) = self.inbox.try_recv() {
                 rung |= self.receive(message, &mut inputs);
             }
@@ -264,6 +270,17 @@ impl Driver {
             if !inputs.is_empty() {
                 return Some(inputs);
             }
+        }
+    }
+
+    /// Whether another instance has stored something of the run. No bell is rung from there: this look is what is relied on.
+    async fn overtaken(&mut self) -> bool {
+        self.look_at = next_look(self.rt.as_ref());
+        let after = self.next_seq.saturating_sub(1);
+        match self.rt.store.events(&self.cx, self.run.id(), after, 1).await {
+            Ok(events) => events.is_none_or(|events| !events.is_empty()),
+            // The next look, or the next step, sees to it.
+            Err(_) => false,
         }
     }
 
@@ -307,27 +324,48 @@ impl Driver {
 
     async fn new_facts(&mut self) -> Option<Vec<Fact>> {
         let loaded = self.load().await?;
-        if loaded.epoch != self.epoch {
-            return None;
-        }
+        self.is_still_ours(&loaded)?;
         self.next_seq = loaded.next_seq;
-        self.rt.hub.jump(self.run.id(), loaded.next_seq);
+        self.catch_up(loaded.facts.len()).await;
         Some(loaded.facts)
+    }
+
+    fn is_still_ours(&self, loaded: &Loaded) -> Option<()> {
+        if loaded.epoch == self.epoch {
+            return Some(());
+        }
+        let run = self.run.id();
+        tracing::warn!(%run, epoch = self.epoch, now = loaded.epoch, "fenced: another instance owns the run; letting go");
+        None
     }
 
     /// Throws away what is in memory and reads the run again; gives back the facts to be applied.
     async fn reload(&mut self) -> Option<Vec<Fact>> {
         let loaded = self.load().await?;
-        if loaded.epoch != self.epoch {
-            return None;
-        }
+        self.is_still_ours(&loaded)?;
         self.next_seq = loaded.next_seq;
-        self.rt.hub.jump(self.run.id(), loaded.next_seq);
+        self.catch_up(loaded.facts.len()).await;
         let facts = loaded.facts.clone();
         self.open = place::open_round(&loaded, self.agent.settings.limits.argument_bytes);
         self.history.reopen(&loaded);
         self.run = self.rt.as_granted(&self.cx, loaded.run);
         Some(facts)
+    }
+
+    /// Shows what others stored of the run and this process has not shown yet, so that everything is seen in order.
+    async fn catch_up(&self, facts: usize) {
+        let run = self.run.id();
+        let Some(after) = self.rt.hub.missing(run, self.next_seq, facts) else { return };
+        let count = usize::try_from(self.next_seq - 1 - after).unwrap_or(usize::MAX);
+        let read = self.rt.persist(|| self.rt.store.events(&self.cx, run, after, count)).await;
+        for (seq, json) in read.flatten().unwrap_or_default() {
+            match Event::from_json(Some(seq), &json) {
+                Ok(event) => self.rt.hub.publish(run, self.agent.name(), &Arc::new(event)),
+                Err(error) => {
+                    tracing::error!(%run, seq, %error, "a stored event cannot be read; it is not shown")
+                }
+            }
+        }
     }
 
     /// The conversation is read when the model is to be asked, and not before.
@@ -375,7 +413,7 @@ impl Driver {
             (Next::End, None) | (Next::Suspend | Next::Later(_) | Next::Keep, _)
                 if self.rt.drivers.has(self.run.id()) => {}
             (Next::End, None) | (Next::Suspend | Next::Later(_) | Next::Keep, _) => {
-                self.rt.hub.rest(self.run.id());
+                self.rt.hub.rest(self.run.id(), self.next_seq);
                 self.rt.suspended(self.run.id(), self.run.pending());
             }
         }
@@ -383,7 +421,7 @@ impl Driver {
 
     fn let_go(self) {
         self.rt.drivers.remove(self.run.id(), &self.tx);
-        self.rt.hub.rest(self.run.id());
+        self.rt.hub.rest(self.run.id(), self.next_seq);
         for cancel in self.running.values() {
             cancel.cancel();
         }
@@ -398,6 +436,19 @@ impl Driver {
         if let Err(error) = self.rt.store.release(&self.cx, self.run.id(), self.epoch, 0).await {
             tracing::warn!(run = %self.run.id(), %error, "a run could not be given back; its lease will run out");
         }
+    }
+}
+
+/// When a driver looks next for what other instances have stored; never where there are none.
+fn next_look(rt: &Inner) -> Option<tokio::time::Instant> {
+    rt.store.is_shared().then(|| tokio::time::Instant::now() + LOOK_EVERY)
+}
+
+/// Comes at this time; never where there is none.
+pub(crate) async fn at(time: Option<tokio::time::Instant>) {
+    match time {
+        Some(time) => tokio::time::sleep_until(time).await,
+        None => std::future::pending().await,
     }
 }
 

@@ -89,6 +89,7 @@ impl Driver {
             tool: Arc::clone(&entry.definition),
             definition: entry.digest,
             ruling: self.agent.policy.rule(&entry.definition.name),
+            invalid: slot.arguments.as_ref().and_then(|arguments| entry.schema.check(arguments).err()),
         })
     }
 

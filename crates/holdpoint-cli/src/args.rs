@@ -25,6 +25,8 @@ pub(crate) enum Command {
     Serve(Serve),
     /// Try it: a folder of messy files, an agent that wants to tidy it, and you
     Demo(Demo),
+    /// Look at the database of a configuration, and say what to do about what is wrong
+    Doctor(Serve),
     /// Talk to an agent of a server, and decide what it asks
     Chat(Chat),
     /// List what waits for a decision

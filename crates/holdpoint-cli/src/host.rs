@@ -1,16 +1,13 @@
 //! Hosting a server in this process: `serve` and `demo`.
 
 use std::net::{SocketAddr, TcpListener};
-use std::os::unix::fs::DirBuilderExt;
-use std::path::Path;
-use std::sync::Arc;
 use std::time::Duration;
 
 use holdpoint::{Agent, Runtime};
 use holdpoint_server::{BoundServer, OperatorToken, Server, ServerConfig};
-use holdpoint_store::{SqliteStore, Store, SystemClock};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
+use crate::database::Database;
 use crate::fail::{Fail, Result};
 
 /// What a server is made of.
@@ -29,11 +26,10 @@ pub(crate) struct Hosted {
 
 impl Host {
     /// Opens the database, takes the address, and starts to carry on what an earlier process left.
-    pub(crate) async fn start(self, database: &Path) -> Result<Hosted> {
+    pub(crate) async fn start(self, database: &Database) -> Result<Hosted> {
         // First of all, so that a port that is taken is said before any run is touched.
         look_for_listener(self.listen)?;
-        make_folder_of(database)?;
-        let store = open(database)?;
+        let store = database.open().await?;
         let mut builder = Runtime::builder().shared_store(store);
         for agent in self.agents {
             builder = builder.agent(agent);
@@ -66,25 +62,6 @@ fn look_for_listener(listen: SocketAddr) -> Result<()> {
         .hint("stop it, or choose another port (`listen` under `[server]`, --port of the demo); 0 takes a free one")),
         // Whatever else is wrong with the address, the server says it better.
         Err(_) => Ok(()),
-    }
-}
-
-/// Makes the folder of the database where it is missing, for its owner alone: arguments and results are in it.
-fn make_folder_of(database: &Path) -> Result<()> {
-    let Some(folder) = database.parent().filter(|folder| !folder.as_os_str().is_empty()) else {
-        return Ok(());
-    };
-    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(|error| {
-        Fail::new(format!("the folder of the database, `{}`, cannot be made: {error}", folder.display()))
-    })
-}
-
-fn open(database: &Path) -> Result<Arc<dyn Store>> {
-    match SqliteStore::open(database, Arc::new(SystemClock::new())) {
-        Ok(store) => Ok(Arc::new(store)),
-        Err(error) => {
-            Err(Fail::new(format!("the database `{}` cannot be used: {error}", database.display())))
-        }
     }
 }
 

@@ -7,8 +7,10 @@ mod args;
 mod chat;
 mod client;
 mod config;
+mod database;
 mod decide;
 mod demo;
+mod doctor;
 mod edit;
 mod fail;
 mod host;
@@ -52,6 +54,7 @@ fn main() -> ExitCode {
 async fn run(command: Command) -> fail::Result<()> {
     match command {
         Command::Serve(args) => serve::serve(args).await,
+        Command::Doctor(args) => doctor::doctor(args).await,
         Command::Demo(args) => demo::demo(args).await,
         Command::Chat(args) => chat::chat(args).await,
         Command::Inbox(args) => lists::inbox(args).await,

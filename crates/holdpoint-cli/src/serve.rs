@@ -50,7 +50,7 @@ pub(crate) async fn serve(args: args::Serve) -> Result<()> {
         term::out(&format!(
             "{}\n  address   {url}\n  database  {}\n  token     {token}\n",
             style.bold("Holdpoint is running"),
-            config.database.display()
+            config.database
         ));
         term::out(
             "The token is shown this once, and is another one after each start. In another terminal:\n",
@@ -60,6 +60,6 @@ pub(crate) async fn serve(args: args::Serve) -> Result<()> {
     } else {
         ServerLine { url: &url, token, dir: None }.print()?;
     }
-    tracing::info!(%url, database = %config.database.display(), "serving");
+    tracing::info!(%url, database = %config.database, "serving");
     hosted.server.serve(stop.told()).await.map_err(|error| Fail::new(error.to_string()))
 }

@@ -1,5 +1,6 @@
 //! What the stores cost: `cargo run --release -p holdpoint-store --example figures [PART [WAITING]]`, where the part is
-//! one of `memory`, `sequential`, `parallel`, `probe`, `waiting`; all of them without one.
+//! one of `memory`, `sequential`, `parallel`, `probe`, `waiting`; all of them without one. With the feature `postgres`, the
+//! part `postgres` wants the URL of a database in the place of the number.
 //!
 //! The work is that of a run with three calls, of which two wait for a person: started, suspended, read back by id,
 //! decided, carried on, ended. The run machine and this program's own work are in the figures of every line, so the line of
@@ -41,6 +42,14 @@ fn main() {
         }
         if wanted("probe") {
             commit_probe(&dir.path().join("probe.db"));
+        }
+        #[cfg(feature = "postgres")]
+        if let (Some("postgres"), Some(url)) = (part.as_deref(), std::env::args().nth(2)) {
+            let options = holdpoint_store::PostgresOptions { connections: 32, ..Default::default() };
+            let store = holdpoint_store::PostgresStore::connect(&url, options).await.unwrap();
+            let bed = Bed::of(store, clock());
+            whole_runs("postgres", &bed, 1, 300).await;
+            whole_runs("postgres", &bed, 64, 3_200).await;
         }
         if wanted("waiting") {
             many_waiting(&dir.path().join("waiting.db"), waiting).await;

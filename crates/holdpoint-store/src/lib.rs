@@ -7,6 +7,8 @@
 //! none came in between.
 
 mod chain;
+#[cfg(any(feature = "sqlite", feature = "postgres"))]
+mod checkup;
 mod clock;
 #[cfg(any(feature = "sqlite", feature = "postgres"))]
 mod codes;
@@ -32,6 +34,8 @@ mod view;
 mod views;
 mod writes;
 
+#[cfg(any(feature = "sqlite", feature = "postgres"))]
+pub use checkup::{Checkup, CommitFigures, StoredFigures};
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use error::*;
 pub use facts::CLAIMS_WITHOUT_PROGRESS_MAX;
@@ -39,8 +43,8 @@ pub use failpoint::failpoint;
 pub use keys::KEY_RESERVED_MS;
 pub use memory::MemoryStore;
 #[cfg(feature = "postgres")]
-pub use postgres::{PostgresOptions, PostgresStore};
+pub use postgres::{BadAddress, PostgresAddress, PostgresOptions, PostgresStore, checkup_postgres};
 #[cfg(feature = "sqlite")]
-pub use sqlite::SqliteStore;
+pub use sqlite::{SqliteStore, checkup_sqlite};
 pub use store::*;
 pub use view::*;

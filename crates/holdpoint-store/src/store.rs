@@ -33,6 +33,11 @@ pub trait Store: Send + Sync + 'static {
     /// This process: the owner that its steps write as.
     fn instance(&self) -> InstanceId;
 
+    /// Whether other instances may write to it at the same time: then what this one hears of is not all there is, and it looks.
+    fn is_shared(&self) -> bool {
+        false
+    }
+
     /// The clock that decides.
     async fn now(&self) -> Result<Timestamp>;
 

@@ -12,6 +12,8 @@ use crate::Runtime;
 const BATCH: usize = 500;
 /// The longest time between two looks.
 const EVERY: Duration = Duration::from_secs(1);
+/// The same where other instances leave runs behind: one that stops is not waited for.
+const EVERY_SHARED: Duration = Duration::from_millis(400);
 
 /// Looks at deadlines and at runs without an owner until the runtime stops.
 pub(crate) async fn sweep(runtime: Runtime, tenants: Vec<TenantId>) {
@@ -56,14 +58,15 @@ async fn adopt(runtime: &Runtime, before: &HashSet<RunId>) -> HashSet<RunId> {
     now
 }
 
-/// How long until the next deadline, at most [`EVERY`].
+/// How long until the next deadline, at most until the next look.
 async fn until_deadline(runtime: &Runtime) -> Duration {
     let store = &runtime.inner.store;
+    let every = if store.is_shared() { EVERY_SHARED } else { EVERY };
     let (Ok(Some(deadline)), Ok(now)) = (store.next_deadline().await, store.now().await) else {
-        return EVERY;
+        return every;
     };
     let ms = deadline.as_millisecond().saturating_sub(now.as_millisecond()).max(0).unsigned_abs();
-    Duration::from_millis(ms).min(EVERY)
+    Duration::from_millis(ms).min(every)
 }
 
 async fn expire(runtime: &Runtime) {

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Duration;
 
 use holdpoint_protocol::{Event, RunId};
 use holdpoint_store::{Context, Result};
@@ -14,7 +15,9 @@ use crate::inner::Inner;
 /// Events read from the log at once.
 const LOG_PAGE: usize = 256;
 /// How often the log is looked at when nothing is heard: another process may have written to it.
-const LOG_POLL: std::time::Duration = std::time::Duration::from_secs(1);
+const LOG_POLL: Duration = Duration::from_secs(1);
+/// The same for a run that another instance may be carrying on: nothing of it is heard here.
+const LOG_POLL_ELSEWHERE: Duration = Duration::from_millis(250);
 
 /// One thing a watcher is shown.
 #[derive(Debug, Clone)]
@@ -127,7 +130,7 @@ impl Watch {
                 self.read_log().await?;
                 continue;
             }
-            match tokio::time::timeout(LOG_POLL, self.live.recv()).await {
+            match tokio::time::timeout(self.log_poll(), self.live.recv()).await {
                 Ok(Ok(event)) => match event.seq {
                     None => return Ok(Some(Seen::Passing(event))),
                     Some(seq) if seq <= self.last => {}
@@ -150,6 +153,11 @@ impl Watch {
                 Err(_elapsed) => self.read_log().await?,
             }
         }
+    }
+
+    fn log_poll(&self) -> Duration {
+        let elsewhere = self.rt.store.is_shared() && !self.rt.drivers.has(self.run);
+        if elsewhere { LOG_POLL_ELSEWHERE } else { LOG_POLL }
     }
 
     fn stored(&mut self, seq: u64, json: Arc<str>) -> Seen {

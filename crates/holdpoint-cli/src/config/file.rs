@@ -41,7 +41,12 @@ pub(crate) struct File {
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Server {
     pub(crate) listen: SocketAddr,
-    pub(crate) database: Option<PathBuf>,
+    /// The path of a SQLite file, or the URL of a PostgreSQL database.
+    pub(crate) database: Option<String>,
+    /// The variable that has the URL, so that its password stands in no file.
+    pub(crate) database_url_env: Option<String>,
+    /// The certificates to believe of a PostgreSQL database, PEM.
+    pub(crate) database_ca_file: Option<PathBuf>,
     /// Whether the operator may start runs without prompts.
     pub(crate) bypass_approval: bool,
     /// How long running tools have to end when the server is stopped.
@@ -53,6 +58,8 @@ impl Default for Server {
         Self {
             listen: SocketAddr::from(([127, 0, 0, 1], PORT_DEFAULT)),
             database: None,
+            database_url_env: None,
+            database_ca_file: None,
             bypass_approval: false,
             shutdown_grace: None,
         }

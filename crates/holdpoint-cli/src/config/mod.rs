@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use holdpoint::Agent;
 
+use crate::database::Database;
 use crate::fail::{Fail, Result};
 
 pub(crate) use agents::shipped_policy;
@@ -25,7 +26,7 @@ pub(crate) const SHUTDOWN_GRACE_DEFAULT: Duration = Duration::from_secs(10);
 /// A configuration that was read and checked.
 pub(crate) struct Config {
     pub(crate) listen: SocketAddr,
-    pub(crate) database: PathBuf,
+    pub(crate) database: Database,
     pub(crate) bypass_approval: bool,
     pub(crate) shutdown_grace: Duration,
     pub(crate) agents: Vec<Agent>,
@@ -41,17 +42,17 @@ pub(crate) async fn load(path: Option<&Path>) -> Result<Config> {
     };
     let file = read::file(&path)?;
     let folder = folder_of(&path)?;
-    let database = match &file.server.database {
-        Some(database) => folder.join(database),
-        None => usual_database()?,
-    };
+    let database = database(&file.server, &folder)?;
     let mut protected = Protected::default();
     protected.add("the configuration", &path);
-    protected.add("the database", &database);
+    if let Database::File(path) = &database {
+        protected.add("the database", path);
+    }
     let models = models::load(&file.models, &folder, &mut protected)?;
     let (servers, mut warnings) = mcp::start(&file, &folder).await?;
     let built = agents::build(&file, &folder, &models, &servers, &mut protected)?;
     warnings.extend(built.warnings);
+    warnings.extend(database.warning());
     for (agent, workdir) in &built.workdirs {
         protected.check(agent, workdir)?;
     }
@@ -81,6 +82,36 @@ fn folder_of(path: &Path) -> Result<PathBuf> {
     let absolute = std::path::absolute(path)
         .map_err(|error| Fail::usage(format!("`{}` cannot be found: {error}", path.display())))?;
     Ok(absolute.parent().unwrap_or(Path::new("/")).to_owned())
+}
+
+/// Where the database is. Nothing is opened.
+fn database(server: &file::Server, folder: &Path) -> Result<Database> {
+    let ca_file = server.database_ca_file.as_ref().map(|path| folder.join(path));
+    match (&server.database, &server.database_url_env) {
+        (Some(_), Some(_)) => Err(Fail::usage("`[server]` has both `database` and `database_url_env`")
+            .hint("keep one of them; the variable keeps a password out of the file")),
+        (Some(database), None) if database.contains("://") => {
+            Database::at_url(database, "`database`", ca_file)
+        },
+        (Some(database), None) => Ok(Database::File(folder.join(database))),
+        (None, Some(name)) => match std::env::var(name) {
+            Ok(url) if !url.is_empty() => {
+                Database::at_url(&url, &format!("the variable `{name}`"), ca_file)
+            },
+            Ok(_) | Err(_) => Err(Fail::usage(format!("the variable `{name}` is not set"))
+                .hint("it is named by `database_url_env` under `[server]`, and holds postgres://USER:PASSWORD@HOST/DATABASE")),
+        },
+        (None, None) => Ok(Database::File(usual_database()?)),
+    }
+}
+
+/// Reads of a configuration where the database is, and nothing else: no key is needed for that, and nothing is started.
+pub(crate) fn load_database(path: Option<&Path>) -> Result<Database> {
+    let path = match path {
+        Some(path) => path.to_owned(),
+        None => usual()?,
+    };
+    database(&read::file(&path)?.server, &folder_of(&path)?)
 }
 
 fn usual_database() -> Result<PathBuf> {

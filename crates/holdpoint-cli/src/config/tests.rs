@@ -41,7 +41,7 @@ fn a_small_configuration_gives_an_agent_with_the_built_in_tools_and_the_shipped_
     let place = Place::new();
     let config = place.load(&config("", "", "")).unwrap();
     assert_eq!(config.listen.to_string(), "127.0.0.1:7411");
-    assert_eq!(config.database, place.dir.path().join("data/holdpoint.db"));
+    assert_eq!(config.database, Database::File(place.dir.path().join("data/holdpoint.db")));
     assert!(!config.bypass_approval);
     assert_eq!(config.warnings, [""; 0]);
     let agent = &config.agents[0];
@@ -174,4 +174,27 @@ fn an_agent_that_names_a_server_of_tools_which_is_not_declared_is_refused_with_t
     let place = Place::new();
     let said = place.fails(&config("", "mcp = [\"flies\"]", "[mcp.files]\ncommand = \"true\"\n"));
     assert!(said.contains("there is no mcp server `flies`"), "{said}");
+}
+
+#[test]
+fn a_database_is_a_file_or_a_url_whose_password_is_never_shown() {
+    let place = Place::new();
+    let with = |database: &str| config("", "", "").replace("database = \"data/holdpoint.db\"", database);
+    let near = place.load(&with("database = \"postgres://u:secret@127.0.0.1/app\"")).unwrap();
+    assert_eq!(near.database.to_string(), "PostgreSQL database `app` at 127.0.0.1:5432");
+    assert_eq!(near.warnings, [""; 0]);
+    let far = place.load(&with("database = \"postgres://u:secret@db.example/app\"")).unwrap();
+    assert_eq!(far.warnings.len(), 1, "{:?}", far.warnings);
+    assert!(far.warnings[0].contains("sslmode=require") && !far.warnings[0].contains("secret"));
+    for (database, says) in [
+        ("database = \"mysql://u:secret@h/app\"", "`database` is a URL of `mysql`"),
+        ("database = \"postgres://u:top@secret@h/app\"", "`database` cannot be used: it is not the URL"),
+        ("database = \"postgres://u:secret@h:x/app\"", "`database` cannot be used: it is not the URL"),
+        ("database_url_env = \"HOLDPOINT_NO_SUCH_VARIABLE\"", "`HOLDPOINT_NO_SUCH_VARIABLE` is not set"),
+        ("database = \"a.db\"\ndatabase_url_env = \"X\"", "both `database` and `database_url_env`"),
+    ] {
+        let error = place.fails(&with(database));
+        assert!(error.contains(says) && error.contains("hint: "), "{database}: {error}");
+        assert!(!error.contains("secret"), "{error}");
+    }
 }

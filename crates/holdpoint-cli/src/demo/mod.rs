@@ -19,6 +19,7 @@ use crate::args;
 use crate::chat::Talk;
 use crate::client::{Client, Events, Follow, Item};
 use crate::config::{Protected, SHUTDOWN_GRACE_DEFAULT, shipped_policy};
+use crate::database::Database;
 use crate::fail::{Fail, Result};
 use crate::host::{Host, StopSignal};
 use crate::serve::ServerLine;
@@ -43,7 +44,7 @@ pub(crate) async fn demo(args: args::Demo) -> Result<()> {
         bypass_approval: false,
         shutdown_grace: SHUTDOWN_GRACE_DEFAULT,
     };
-    let hosted = host.start(&database).await?;
+    let hosted = host.start(&Database::File(database)).await?;
     let url = hosted.server.url();
     let client = Client::new(&url, hosted.token.reveal())?;
     let (ended, end) = oneshot::channel::<()>();

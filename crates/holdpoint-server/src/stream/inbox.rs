@@ -49,10 +49,11 @@ impl InboxEvent<'_> {
 /// Opens the stream of the inbox.
 pub(crate) async fn inbox(app: &Arc<App>) -> Result<Response, Refusal> {
     // Watched before the list is read, so that nothing falls between.
-    let inbox = app.runtime.inbox(&app.cx);
+    let mut inbox = app.runtime.inbox(&app.cx);
     let filter = InteractionFilter { status: Some(InteractionStatus::Pending), ..Default::default() };
     let page = PageRequest { limit: PAGE_MAX, ..PageRequest::default() };
     let pending = app.store().interactions(&app.cx, &filter, &page).await?;
+    inbox.seen(&pending.items);
     let snapshot =
         InboxEvent::Snapshot { items: &pending.items, next_cursor: pending.next_cursor.as_deref() };
     let view = View {

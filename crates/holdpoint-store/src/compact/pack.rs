@@ -141,13 +141,28 @@ fn cut() -> crate::Error {
 
 /// The mark of the word that the text begins with, and how long the word is.
 fn word(rest: &[u8]) -> Option<(Option<u8>, usize)> {
-    let begins = rest.get(..4)?;
+    // Most quotes begin none: what follows them tells.
+    if !matches!(rest.get(1)?, b',' | b'"' | b't' | b'r' | b'd') {
+        return None;
+    }
+    let begins = u32::from_ne_bytes(*rest.first_chunk()?);
     (FIRST_WORD..)
-        .zip(&WORDS)
-        // Most quotes begin none of them: four bytes tell.
-        .find(|(_, word)| word.as_bytes()[..4] == *begins && rest.starts_with(word.as_bytes()))
-        .map(|(mark, word)| (Some(mark), word.len()))
+        .zip(BEGINNINGS.iter().zip(&WORDS))
+        .find(|(_, (beginning, word))| **beginning == begins && rest.starts_with(word.as_bytes()))
+        .map(|(mark, (_, word))| (Some(mark), word.len()))
 }
+
+/// The first four bytes of each word, to be compared at once.
+const BEGINNINGS: [u32; WORDS.len()] = {
+    let mut beginnings = [0; WORDS.len()];
+    let mut at = 0;
+    while at < WORDS.len() {
+        let word = WORDS[at].as_bytes();
+        beginnings[at] = u32::from_ne_bytes([word[0], word[1], word[2], word[3]]);
+        at += 1;
+    }
+    beginnings
+};
 
 fn uuid(text: &[u8]) -> Option<[u8; 16]> {
     let text: &[u8; UUID_TEXT] = text.first_chunk()?;
@@ -250,6 +265,20 @@ mod tests {
     fn broken_bytes_are_refused_and_not_guessed_at() {
         for bytes in [&[LITERAL][..], &[UUID, 1, 2], &[DIGEST, 1], &[0x1f], &[b'"', 0xff]] {
             assert!(unpack(run(), bytes).is_err(), "{bytes:?}");
+        }
+    }
+
+    #[test]
+    fn the_words_are_what_stored_values_were_written_with() {
+        use sha2::Digest;
+        let digest = crate::cursor::hex(&sha2::Sha256::digest(WORDS.join("\n")));
+        assert_eq!(&digest[..16], "a4cbccdb32f44d25", "add words at the end; never change one");
+    }
+
+    #[test]
+    fn every_word_becomes_its_mark() {
+        for (mark, word) in (FIRST_WORD..).zip(WORDS) {
+            assert_eq!(packed(word), [mark], "{word}");
         }
     }
 

@@ -38,7 +38,18 @@ impl From<tokio_postgres::Error> for Fault {
 
 impl From<deadpool_postgres::PoolError> for Fault {
     fn from(error: deadpool_postgres::PoolError) -> Self {
-        Self::Refused(Error::Unavailable(error.to_string()))
+        match error {
+            // It has no more to say than the database has.
+            deadpool_postgres::PoolError::Backend(error) => {
+                Self::Refused(Error::Unavailable(text_of(&error)))
+            }
+            deadpool_postgres::PoolError::Timeout(_)
+            | deadpool_postgres::PoolError::Closed
+            | deadpool_postgres::PoolError::NoRuntimeSpecified
+            | deadpool_postgres::PoolError::PostCreateHook(_) => {
+                Self::Refused(Error::Unavailable(error.to_string()))
+            }
+        }
     }
 }
 
@@ -50,18 +61,27 @@ impl From<Fault> for Error {
     }
 }
 
-/// What an error means of a statement that commits. Where the server did not say no, it may have said yes.
+/// What an error means of a statement that commits. Where the server did not say no, it may have said yes; and a server that
+/// says that it stops may have written the commit before.
 pub(super) fn of_commit(error: tokio_postgres::Error) -> Fault {
-    if error.code().is_some() {
+    let stops = [SqlState::ADMIN_SHUTDOWN, SqlState::CRASH_SHUTDOWN];
+    if error.code().is_some_and(|code| !stops.contains(code)) {
         Fault::from(error)
     } else {
         Fault::Refused(Error::CommitUnknown(text_of(&error)))
     }
 }
 
-fn text_of(error: &tokio_postgres::Error) -> String {
-    match error.as_db_error() {
-        Some(said) => format!("{} ({})", said.message(), said.code().code()),
-        None => error.to_string(),
+/// The error with its causes: the driver's own text is "db error" and no more.
+pub(super) fn text_of(error: &tokio_postgres::Error) -> String {
+    if let Some(said) = error.as_db_error() {
+        return format!("{} ({})", said.message(), said.code().code());
     }
+    let mut text = error.to_string();
+    let mut cause = std::error::Error::source(error);
+    while let Some(next) = cause {
+        text = format!("{text}: {next}");
+        cause = next.source();
+    }
+    text
 }

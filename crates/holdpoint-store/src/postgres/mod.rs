@@ -4,6 +4,8 @@
 //! for it says at which. A fact is one statement and one commit, a step locks its run's row and nothing else that others
 //! wait for. There is no session state: no advisory locks, no LISTEN on these connections; every transaction can be done again.
 
+mod address;
+mod checkup;
 mod claim;
 mod error;
 mod fact;
@@ -19,7 +21,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
-use deadpool_postgres::{ManagerConfig, Pool, RecyclingMethod};
+use deadpool_postgres::{ManagerConfig, Pool, RecyclingMethod, Runtime};
 use holdpoint_core::decision::CancelKind;
 use holdpoint_core::limits::PENDING_PER_TENANT_MAX;
 use holdpoint_core::message::Message;
@@ -27,6 +29,8 @@ use holdpoint_protocol::{
     ConversationId, InstanceId, Interaction, Page, RequestId, RunId, RunView, TenantId, Timestamp,
 };
 
+pub use self::address::{BadAddress, PostgresAddress};
+pub use self::checkup::checkup_postgres;
 use self::error::{Fault, of_commit};
 use self::rows::{Done, now};
 use crate::clock::{Clock, from_ms};
@@ -41,6 +45,8 @@ use crate::{
 const LEASE_MS: i64 = 6_000;
 /// How often it renews it.
 const RENEW: Duration = Duration::from_secs(2);
+/// How long an operation waits for a connection that is free; then the store is said to be away.
+const CONNECTION_WAIT_MAX: Duration = Duration::from_secs(10);
 /// How often a transaction is done again that another one was in the way of.
 const AGAIN_MAX: u32 = 8;
 /// How long a count of a tenant's pending requests is believed, and how far from the bound it must be for that: more than all
@@ -110,12 +116,13 @@ impl PostgresStore {
     /// [`Error::Newer`] when a newer version made the schema (it is not touched then), [`Error::Unavailable`] when the database
     /// cannot be reached.
     pub async fn connect(url: &str, options: PostgresOptions) -> Result<Arc<Self>> {
-        let config: tokio_postgres::Config =
-            url.parse().map_err(|error: tokio_postgres::Error| Error::Unavailable(error.to_string()))?;
+        let address = PostgresAddress::parse(url).map_err(|error| Error::Unavailable(error.to_string()))?;
         let recycling = ManagerConfig { recycling_method: RecyclingMethod::Fast };
-        let manager = tls::manager(config, recycling, options.ca_file.as_deref())?;
+        let manager = tls::manager(address.config(), recycling, options.ca_file.as_deref())?;
         let pool = Pool::builder(manager)
             .max_size(options.connections)
+            .runtime(Runtime::Tokio1)
+            .wait_timeout(Some(CONNECTION_WAIT_MAX))
             .build()
             .map_err(|error| Error::Unavailable(error.to_string()))?;
         let options =
@@ -223,6 +230,10 @@ impl PostgresStore {
 impl Store for PostgresStore {
     fn instance(&self) -> InstanceId {
         self.instance
+    }
+
+    fn is_shared(&self) -> bool {
+        true
     }
 
     async fn now(&self) -> Result<Timestamp> {

@@ -3,6 +3,7 @@
 //! Durable means written and synced: the log is written ahead with `synchronous=FULL`, and nothing is answered before the
 //! commit. Operations that are queued while a commit is on its way share the next one.
 
+mod checkup;
 mod claim;
 mod error;
 mod fact;
@@ -27,6 +28,7 @@ use holdpoint_protocol::{
     ConversationId, InstanceId, Interaction, Page, RequestId, RunId, RunView, TenantId, Timestamp,
 };
 
+pub use self::checkup::checkup_sqlite;
 use self::readers::{Reader, Readers};
 use self::txn::Caches;
 use self::writer::Writer;
@@ -79,7 +81,7 @@ impl SqliteStore {
     async fn read<T, F>(&self, tenant: &TenantId, nothing: T, work: F) -> Result<T>
     where
         T: Send + 'static,
-        F: FnOnce(&Reader, i64) -> Result<T> + Send + 'static,
+        F: FnOnce(&mut Reader, i64) -> Result<T> + Send + 'static,
     {
         let tenant = tenant.clone();
         self.readers
@@ -170,7 +172,7 @@ impl Store for SqliteStore {
         run: RunId,
     ) -> Result<Vec<Arc<Message>>> {
         let conversation = conversation.clone();
-        let read = move |reader: &Reader, tenant| reader.history(tenant, &conversation, run);
+        let read = move |reader: &mut Reader, tenant| reader.history(tenant, &conversation, run);
         self.read(&cx.tenant, Vec::new(), read).await
     }
 
@@ -185,7 +187,7 @@ impl Store for SqliteStore {
     }
 
     async fn interaction(&self, cx: &Context, request: RequestId) -> Result<Option<Interaction>> {
-        let read = move |reader: &Reader, tenant| {
+        let read = move |reader: &mut Reader, tenant| {
             let found = reader.request(tenant, request)?;
             found.map(|request| reader.show(tenant, &request)).transpose()
         };
@@ -199,12 +201,12 @@ impl Store for SqliteStore {
         page: &PageRequest,
     ) -> Result<Page<Interaction>> {
         let (name, filter, page) = (cx.tenant.clone(), filter.clone(), page.clone());
-        let read = move |reader: &Reader, tenant| reader.interactions(&name, tenant, &filter, &page);
+        let read = move |reader: &mut Reader, tenant| reader.interactions(&name, tenant, &filter, &page);
         self.read(&cx.tenant, Page { items: Vec::new(), next_cursor: None }, read).await
     }
 
     async fn run(&self, cx: &Context, run: RunId) -> Result<Option<RunView>> {
-        let read = move |reader: &Reader, tenant| {
+        let read = move |reader: &mut Reader, tenant| {
             let row = reader.row(tenant, run)?;
             row.map(|row| reader.view(tenant, &row)).transpose()
         };
@@ -213,14 +215,14 @@ impl Store for SqliteStore {
 
     async fn runs(&self, cx: &Context, filter: &RunFilter, page: &PageRequest) -> Result<Page<RunView>> {
         let (name, filter, page) = (cx.tenant.clone(), filter.clone(), page.clone());
-        let read = move |reader: &Reader, tenant| reader.runs(&name, tenant, &filter, &page);
+        let read = move |reader: &mut Reader, tenant| reader.runs(&name, tenant, &filter, &page);
         self.read(&cx.tenant, Page { items: Vec::new(), next_cursor: None }, read).await
     }
 
     async fn started_with(&self, cx: &Context, key: &IdempotencyKey) -> Result<KeyUse> {
         let (context, key, now) = (cx.clone(), key.clone(), self.clock.now());
         let read =
-            move |reader: &Reader, tenant| key::look_up(&reader.connection, tenant, &context, &key, now);
+            move |reader: &mut Reader, tenant| key::look_up(&reader.connection, tenant, &context, &key, now);
         self.read(&cx.tenant, KeyUse::New, read).await
     }
 
@@ -235,7 +237,7 @@ impl Store for SqliteStore {
     }
 
     async fn audit(&self, cx: &Context, run: RunId, after: u64, limit: usize) -> Result<Vec<AuditRow>> {
-        let read = move |reader: &Reader, tenant| reader.audit(tenant, run, after, limit);
+        let read = move |reader: &mut Reader, tenant| reader.audit(tenant, run, after, limit);
         self.read(&cx.tenant, Vec::new(), read).await
     }
 

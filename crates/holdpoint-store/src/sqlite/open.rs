@@ -91,6 +91,14 @@ pub(super) fn reader(path: &Path) -> Result<Connection> {
     Ok(connection)
 }
 
+/// The version of the schema, known or not; 0 where there is none yet.
+pub(super) fn schema(connection: &Connection) -> Result<u32> {
+    match check(connection) {
+        Err(Error::Newer { found, .. }) => Ok(found),
+        other => other,
+    }
+}
+
 fn check(connection: &Connection) -> Result<u32> {
     let read = |name| connection.pragma_query_value(None, name, |row| row.get::<_, u32>(0));
     let (application, version) = (read("application_id")?, read("user_version")?);

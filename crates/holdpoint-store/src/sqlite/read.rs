@@ -10,7 +10,7 @@ use holdpoint_protocol::{
 };
 use rusqlite::{OptionalExtension, Row, params};
 
-use super::readers::Reader;
+use super::readers::{Reader, TOOL_SETS_MAX};
 use super::rows::{self, select_request};
 use crate::chain::{self, Kept};
 use crate::clock::from_ms;
@@ -91,7 +91,7 @@ impl Reader {
         Ok(())
     }
 
-    pub(super) fn load(&self, tenant: i64, run: RunId) -> Result<Option<Loaded>> {
+    pub(super) fn load(&mut self, tenant: i64, run: RunId) -> Result<Option<Loaded>> {
         let Some(row) = self.row(tenant, run)? else { return Ok(None) };
         let mut facts = Vec::new();
         self.entries(tenant, run, row.step_seq.saturating_sub(1), |_, entry| {
@@ -133,12 +133,21 @@ impl Reader {
         Ok(open)
     }
 
-    fn tools(&self, tool_set: Option<i64>) -> Result<Arc<[ToolDefinition]>> {
+    fn tools(&mut self, tool_set: Option<i64>) -> Result<Arc<[ToolDefinition]>> {
         let Some(id) = tool_set else { return Ok(Arc::from([])) };
+        if let Some(tools) = self.tool_sets.get(&id) {
+            return Ok(Arc::clone(tools));
+        }
         let mut statement = self.connection.prepare_cached("SELECT tools FROM tool_set WHERE id = ?1")?;
         let body: Vec<u8> = statement.query_row([id], |row| row.get(0))?;
         let body = compact::unpress(&body)?;
-        serde_json::from_slice(&body).map_err(|error| Error::Corrupt(format!("tool set {id}: {error}")))
+        let tools: Arc<[ToolDefinition]> = serde_json::from_slice(&body)
+            .map_err(|error| Error::Corrupt(format!("tool set {id}: {error}")))?;
+        if self.tool_sets.len() >= TOOL_SETS_MAX {
+            self.tool_sets.clear();
+        }
+        self.tool_sets.insert(id, Arc::clone(&tools));
+        Ok(tools)
     }
 
     pub(super) fn history(

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
+use holdpoint_core::tool::ToolDefinition;
 use holdpoint_protocol::TenantId;
 use rusqlite::{Connection, OptionalExtension};
 use tokio::sync::{mpsc, oneshot};
@@ -14,6 +15,8 @@ use crate::{Error, Result};
 
 /// Threads that read.
 const READERS: usize = 2;
+/// Tool sets a reader remembers.
+pub(super) const TOOL_SETS_MAX: usize = 256;
 /// Reads that may queue.
 const QUEUE_MAX: usize = 1_024;
 
@@ -31,6 +34,8 @@ pub(super) struct Readers {
 pub(super) struct Reader {
     pub(super) connection: Connection,
     tenants: HashMap<TenantId, i64>,
+    /// Tool sets by number, which never change either. There are few; should there be many, it begins again.
+    pub(super) tool_sets: HashMap<i64, Arc<[ToolDefinition]>>,
 }
 
 impl Readers {
@@ -39,7 +44,11 @@ impl Readers {
         let jobs = Arc::new(Mutex::new(jobs));
         let mut threads = Vec::with_capacity(READERS);
         for _ in 0..READERS {
-            let mut reader = Reader { connection: open::reader(path)?, tenants: HashMap::new() };
+            let mut reader = Reader {
+                connection: open::reader(path)?,
+                tenants: HashMap::new(),
+                tool_sets: HashMap::new(),
+            };
             let jobs = Arc::clone(&jobs);
             let next = move || jobs.lock().unwrap_or_else(PoisonError::into_inner).blocking_recv();
             let thread = std::thread::Builder::new()

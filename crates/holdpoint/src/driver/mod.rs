@@ -33,6 +33,8 @@ pub(crate) use place::Place;
 
 /// How long what is being cancelled gets to stop.
 pub const CANCEL_GRACE: Duration = Duration::from_secs(10);
+/// How often a run is looked at, while it is worked on, for what another instance has stored of it: a decision, a cancel.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// How long a run whose tool is not loaded here is left alone.
 pub(crate) const UNAVAILABLE_RETRY_MS: u64 = 30_000;
 /// Messages a driver's inbox holds; a tool's progress beyond it is dropped, nothing else ever is.
@@ -72,6 +74,7 @@ pub(crate) struct Driver {
     pub(crate) running: HashMap<u32, CancellationToken>,
     pub(crate) asking: Option<CancellationToken>,
     pub(crate) grace: Option<tokio::time::Instant>,
+    pub(crate) look_at: Option<tokio::time::Instant>,
     pub(crate) working_since: Instant,
     pub(crate) stopping: bool,
     pub(crate) ended: Option<Ended>,
@@ -240,18 +243,19 @@ impl Driver {
     /// Waits for what comes next: one input, and whatever else has arrived by then.
     async fn next_inputs(&mut self) -> Option<Vec<Input>> {
         loop {
-            let first = match self.grace {
-                Some(grace) => tokio::select! {
-                    message = self.inbox.recv() => message,
-                    () = tokio::time::sleep_until(grace) => {
-                        self.grace = None;
-                        return Some(vec![Input::GraceOver]);
-                    }
+            let first = tokio::select! {
+                message = self.inbox.recv() => message?,
+                () = at(self.grace) => {
+                    self.grace = None;
+                    return Some(vec![Input::GraceOver]);
+                }
+                () = at(self.look_at) => match self.overtaken().await {
+                    true => Inbox::Bell,
+                    false => continue,
                 },
-                None => self.inbox.recv().await,
             };
             let mut inputs = Vec::new();
-            let mut rung = self.receive(first?, &mut inputs);
+            let mut rung = self.receive(first, &mut inputs);
             while let Ok(message) = self.inbox.try_recv() {
                 rung |= self.receive(message, &mut inputs);
             }
@@ -266,6 +270,17 @@ impl Driver {
             if !inputs.is_empty() {
                 return Some(inputs);
             }
+        }
+    }
+
+    /// Whether another instance has stored something of the run. No bell is rung from there: this look is what is relied on.
+    async fn overtaken(&mut self) -> bool {
+        self.look_at = next_look(self.rt.as_ref());
+        let after = self.next_seq.saturating_sub(1);
+        match self.rt.store.events(&self.cx, self.run.id(), after, 1).await {
+            Ok(events) => events.is_none_or(|events| !events.is_empty()),
+            // The next look, or the next step, sees to it.
+            Err(_) => false,
         }
     }
 
@@ -309,20 +324,25 @@ impl Driver {
 
     async fn new_facts(&mut self) -> Option<Vec<Fact>> {
         let loaded = self.load().await?;
-        if loaded.epoch != self.epoch {
-            return None;
-        }
+        self.is_still_ours(&loaded)?;
         self.next_seq = loaded.next_seq;
         self.catch_up(loaded.facts.len()).await;
         Some(loaded.facts)
     }
 
+    fn is_still_ours(&self, loaded: &Loaded) -> Option<()> {
+        if loaded.epoch == self.epoch {
+            return Some(());
+        }
+        let run = self.run.id();
+        tracing::warn!(%run, epoch = self.epoch, now = loaded.epoch, "fenced: another instance owns the run; letting go");
+        None
+    }
+
     /// Throws away what is in memory and reads the run again; gives back the facts to be applied.
     async fn reload(&mut self) -> Option<Vec<Fact>> {
         let loaded = self.load().await?;
-        if loaded.epoch != self.epoch {
-            return None;
-        }
+        self.is_still_ours(&loaded)?;
         self.next_seq = loaded.next_seq;
         self.catch_up(loaded.facts.len()).await;
         let facts = loaded.facts.clone();
@@ -416,6 +436,19 @@ impl Driver {
         if let Err(error) = self.rt.store.release(&self.cx, self.run.id(), self.epoch, 0).await {
             tracing::warn!(run = %self.run.id(), %error, "a run could not be given back; its lease will run out");
         }
+    }
+}
+
+/// When a driver looks next for what other instances have stored; never where there are none.
+fn next_look(rt: &Inner) -> Option<tokio::time::Instant> {
+    rt.store.is_shared().then(|| tokio::time::Instant::now() + LOOK_EVERY)
+}
+
+/// Comes at this time; never where there is none.
+pub(crate) async fn at(time: Option<tokio::time::Instant>) {
+    match time {
+        Some(time) => tokio::time::sleep_until(time).await,
+        None => std::future::pending().await,
     }
 }
 

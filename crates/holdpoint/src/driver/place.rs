@@ -78,6 +78,7 @@ impl Driver {
             running: HashMap::new(),
             asking: None,
             grace: None,
+            look_at: super::next_look(rt.as_ref()),
             working_since: Instant::now(),
             stopping: false,
             ended: None,

@@ -1,0 +1,118 @@
+//! A look at a database from outside, while instances use it.
+
+use std::time::{Duration, Instant};
+
+use tokio_postgres::Client;
+
+use super::error::Fault;
+use super::rows::Done;
+use super::{MIGRATIONS, PostgresAddress, tls};
+use crate::checkup::{COMMITS, MEASURE_MAX, age};
+use crate::{Checkup, Clock, CommitFigures, Error, Result, StoredFigures, SystemClock};
+
+/// The settings that are looked at.
+const SETTINGS: &str = "synchronous_commit fsync full_page_writes data_checksums max_connections \
+                        synchronous_standby_names transaction_read_only idle_in_transaction_session_timeout";
+
+/// Looks at a PostgreSQL database. Commits are measured with records in the log that mean nothing to anybody.
+///
+/// # Errors
+/// When it cannot be reached, or does not let this user look.
+pub async fn checkup_postgres(url: &str, ca_file: Option<&std::path::Path>) -> Result<Checkup> {
+    let address = PostgresAddress::parse(url).map_err(|error| Error::Unavailable(error.to_string()))?;
+    let manager = tls::manager(address.config(), deadpool_postgres::ManagerConfig::default(), ca_file)?;
+    let pool = deadpool_postgres::Pool::builder(manager)
+        .max_size(1)
+        .build()
+        .map_err(|error| Error::Unavailable(error.to_string()))?;
+    let client = pool.get().await.map_err(Fault::from)?;
+    look(&client).await.map_err(Error::from)
+}
+
+async fn look(client: &Client) -> Done<Checkup> {
+    let engine = client
+        .query_one(
+            "SELECT current_setting('server_version'), current_setting('server_version_num')::bigint",
+            &[],
+        )
+        .await?;
+    let known = MIGRATIONS.len() as u32;
+    let schema = schema(client).await?;
+    let stored = match schema {
+        Some(version) if (1..=known).contains(&version) => Some(figures(client).await?),
+        Some(_) | None => None,
+    };
+    let names: Vec<&str> = SETTINGS.split(' ').filter(|name| !name.is_empty()).collect();
+    let rows = client
+        .query("SELECT name, setting FROM pg_settings WHERE name = ANY ($1) ORDER BY name", &[&names])
+        .await?;
+    let settings = rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?))).collect::<Done<Vec<_>>>()?;
+    let sql = "SELECT (extract(epoch FROM clock_timestamp() - min(xact_start)) * 1000)::bigint FROM pg_stat_activity \
+               WHERE datname = current_database() AND pid <> pg_backend_pid()";
+    let oldest: Option<i64> = client.query_one(sql, &[]).await?.try_get(0)?;
+    Ok(Checkup {
+        engine: format!("PostgreSQL {}", engine.try_get::<_, String>(0)?),
+        engine_number: Some(engine.try_get(1)?),
+        schema,
+        schema_known: known,
+        clock_ahead_ms: Some(clock_ahead(client).await?),
+        commits: measure(client).await?,
+        settings,
+        oldest_transaction: oldest.map(|ms| Duration::from_millis(ms.max(0).unsigned_abs())),
+        stored,
+    })
+}
+
+async fn schema(client: &Client) -> Done<Option<u32>> {
+    let there = client.query_one("SELECT to_regclass('holdpoint_schema') IS NOT NULL", &[]).await?;
+    if !there.try_get::<_, bool>(0)? {
+        return Ok(None);
+    }
+    let row = client.query_opt("SELECT version FROM holdpoint_schema", &[]).await?;
+    let version = row.map(|row| row.try_get::<_, i32>(0)).transpose()?;
+    Ok(version.and_then(|version| u32::try_from(version).ok()).filter(|version| *version > 0))
+}
+
+async fn figures(client: &Client) -> Done<StoredFigures> {
+    let sql = "SELECT (SELECT count(*) FROM request WHERE status = 0), (SELECT min(opened_at) FROM request WHERE status = 0), \
+               (SELECT count(*) FROM run WHERE status = 5), (SELECT count(*) FROM instance WHERE expires_at > now.ms), now.ms \
+               FROM (SELECT (extract(epoch FROM statement_timestamp()) * 1000)::bigint AS ms) now";
+    let row = client.query_one(sql, &[]).await?;
+    let now: i64 = row.try_get(4)?;
+    let count = |column| row.try_get::<_, i64>(column).map(i64::unsigned_abs);
+    Ok(StoredFigures {
+        pending: count(0)?,
+        oldest_pending: row.try_get::<_, Option<i64>>(1)?.map(|at| age(now, at)),
+        quarantined: count(2)?,
+        instances: Some(count(3)?),
+    })
+}
+
+/// The time on the way is taken to be the same in both directions; the quickest of a few answers tells most.
+async fn clock_ahead(client: &Client) -> Done<i64> {
+    let clock = SystemClock::new();
+    let mut best: Option<(Duration, i64)> = None;
+    for _ in 0..5 {
+        let (asked, began) = (clock.now().as_millisecond(), Instant::now());
+        let row =
+            client.query_one("SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint", &[]).await?;
+        let took = began.elapsed();
+        let half = i64::try_from(took.as_millis() / 2).unwrap_or(0);
+        let ahead = row.try_get::<_, i64>(0)? - asked - half;
+        if best.is_none_or(|(quickest, _)| took < quickest) {
+            best = Some((took, ahead));
+        }
+    }
+    Ok(best.map_or(0, |(_, ahead)| ahead))
+}
+
+async fn measure(client: &Client) -> Done<CommitFigures> {
+    let statement = client.prepare("SELECT pg_logical_emit_message(true, 'holdpoint checkup', '')").await?;
+    let (began, mut took) = (Instant::now(), Vec::new());
+    while took.len() < COMMITS as usize && began.elapsed() < MEASURE_MAX {
+        let one = Instant::now();
+        client.execute(&statement, &[]).await?;
+        took.push(one.elapsed());
+    }
+    Ok(CommitFigures::of(took))
+}

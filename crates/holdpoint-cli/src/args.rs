@@ -205,7 +205,8 @@ pub(crate) struct Ran {
 pub(crate) struct Runs {
     #[command(flatten)]
     pub(crate) list: List,
-    /// Only those that stand so: running, suspended, cancelling, finished, failed, quarantined
+    /// Only those that stand so (running, suspended, cancelling, finished, failed, quarantined) or that ended so
+    /// (success, stopped, limit_exceeded, cancelled, superseded)
     #[arg(long)]
     pub(crate) status: Option<String>,
 }

@@ -30,12 +30,15 @@ pub(crate) async fn approve(args: Approve) -> Result<()> {
     let attended = term::is_attended() && args.with.as_deref() != Some(Path::new("-"));
     if !attended && args.digest.is_none() {
         return Err(Fail::usage("there is no terminal to show the request on, so its digest is needed")
-            .hint("read the request with `holdpoint show ID`, then pass the digest it shows with --digest"));
+            .hint(format!(
+                "read the request with `holdpoint show {}`, then pass the digest it shows with --digest",
+                args.id
+            )));
     }
     let asked = pending(&client, args.id).await?;
     if args.digest.as_ref().is_some_and(|digest| *digest != asked.digest) {
         return Err(Fail::not_taken("the digest is not that of the pending request; nothing was decided")
-            .hint("read the request again with `holdpoint show ID`"));
+            .hint(format!("read the request again with `holdpoint show {}`", args.id)));
     }
     if attended {
         show(&asked);
@@ -59,13 +62,16 @@ pub(crate) async fn approve(args: Approve) -> Result<()> {
 pub(crate) async fn edit(args: One) -> Result<()> {
     let client = access::client(&args.at.server)?;
     if !term::is_attended() {
-        return Err(Fail::usage("there is no terminal to edit on").hint(
-            "write the arguments into a file, and use `holdpoint approve ID --with FILE --digest DIGEST`",
-        ));
+        return Err(Fail::usage("there is no terminal to edit on").hint(format!(
+            "write the arguments into a file, and use `holdpoint approve {} --with FILE --digest DIGEST`",
+            args.id
+        )));
     }
     let Some(editor) = edit::editor() else {
-        return Err(Fail::usage("neither VISUAL nor EDITOR says which editor to open")
-            .hint("write the arguments into a file, and use `holdpoint approve ID --with FILE`"));
+        return Err(Fail::usage("neither VISUAL nor EDITOR says which editor to open").hint(format!(
+            "write the arguments into a file, and use `holdpoint approve {} --with FILE`",
+            args.id
+        )));
     };
     let asked = pending(&client, args.id).await?;
     show(&asked);
@@ -89,6 +95,10 @@ pub(crate) async fn decline(args: Decline) -> Result<()> {
 
 /// `feedback`.
 pub(crate) async fn feedback(args: Feedback) -> Result<()> {
+    if args.text.trim().is_empty() {
+        return Err(Fail::usage("--text is empty, and would tell the agent nothing")
+            .hint("`holdpoint decline` refuses a call without a word"));
+    }
     let decision =
         DecisionRequest { reason: Some(args.text), then: then(args.stop), ..plain(DecisionWord::Feedback) };
     send(&access::client(&args.at.server)?, args.id, &decision).await

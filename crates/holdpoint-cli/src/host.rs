@@ -59,7 +59,7 @@ fn look_for_listener(listen: SocketAddr) -> Result<()> {
         Err(error) if error.kind() == std::io::ErrorKind::AddrInUse => Err(Fail::new(format!(
             "something else listens on {listen}"
         ))
-        .hint("stop it, or choose another port with `listen` under `[server]`; port 0 takes a free one")),
+        .hint("stop it, or choose another port (`listen` under `[server]`, --port of the demo); 0 takes a free one")),
         // Whatever else is wrong with the address, the server says it better.
         Err(_) => Ok(()),
     }

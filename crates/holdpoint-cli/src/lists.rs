@@ -40,14 +40,21 @@ pub(crate) async fn inbox(args: List) -> Result<()> {
 pub(crate) async fn runs(args: Runs) -> Result<()> {
     let client = access::client(&args.list.at.server)?;
     let status = args.status.as_deref();
-    let known = ["running", "suspended", "cancelling", "finished", "failed", "quarantined"];
-    if let Some(unknown) = status.filter(|status| !known.contains(status)) {
+    let known = STATUSES.iter().chain(&ENDINGS);
+    if let Some(unknown) = status.filter(|status| !known.clone().any(|word| word == status)) {
+        let known: Vec<&str> = known.copied().collect();
         return Err(Fail::usage(format!("no run stands as `{}`", line(unknown)))
             .hint(format!("there are: {}", known.join(", "))));
     }
+    // How a run ended is not what the server lists by: of those that ended, the rest is left out here.
+    let ending = status.filter(|status| ENDINGS.contains(status));
+    let status = if ending.is_some() { Some("finished") } else { status };
     let mut count = 0_usize;
     client
         .runs(status, |run| {
+            if ending.is_some_and(|ending| ending != stands(&run)) {
+                return;
+            }
             count += 1;
             if args.list.json {
                 print_json(&run);
@@ -62,8 +69,14 @@ pub(crate) async fn runs(args: Runs) -> Result<()> {
     Ok(())
 }
 
-fn run_line(run: &RunView) -> String {
-    let stands = match run.finish {
+/// How a run can stand while it goes on or when it is over.
+const STATUSES: [&str; 6] = ["running", "suspended", "cancelling", "finished", "failed", "quarantined"];
+/// How a run that is finished can have ended.
+const ENDINGS: [&str; 5] = ["success", "stopped", "limit_exceeded", "cancelled", "superseded"];
+
+/// How a run stands, or how it ended.
+fn stands(run: &RunView) -> &'static str {
+    match run.finish {
         Some(FinishStatus::Success) => "success",
         Some(FinishStatus::Stopped) => "stopped",
         Some(FinishStatus::LimitExceeded) => "limit_exceeded",
@@ -77,7 +90,11 @@ fn run_line(run: &RunView) -> String {
             RunStatus::Failed => "failed",
             RunStatus::Quarantined => "quarantined",
         },
-    };
+    }
+}
+
+fn run_line(run: &RunView) -> String {
+    let stands = stands(run);
     let waits = match run.pending.len() {
         0 => String::new(),
         waits => format!("  {waits} pending"),
@@ -87,9 +104,13 @@ fn run_line(run: &RunView) -> String {
 
 /// `cancel`.
 pub(crate) async fn cancel(args: Cancel) -> Result<()> {
-    access::client(&args.at.server)?.cancel(args.id).await?;
-    term::out(&format!("cancelled {}", args.id));
-    Ok(())
+    let client = access::client(&args.at.server)?;
+    if client.cancel(args.id).await? {
+        term::out(&format!("cancelled {}", args.id));
+        return Ok(());
+    }
+    let run = client.run(args.id).await?;
+    Err(Fail::new(format!("run {} had already ended ({})", args.id, stands(&run))))
 }
 
 /// `audit`.

@@ -23,6 +23,9 @@ mod text;
 use std::process::ExitCode;
 
 use clap::Parser;
+use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
 
 use args::{Cli, Command};
 
@@ -82,10 +85,15 @@ fn log_to_stderr(level: Option<tracing::Level>) {
     let stderr = std::io::stderr();
     let colour = std::io::IsTerminal::is_terminal(&stderr)
         && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty());
+    // What the library of MCP says of its own workings names Rust types; what matters of it is a warning of ours.
+    let rmcp = if level == tracing::Level::TRACE { LevelFilter::TRACE } else { LevelFilter::OFF };
+    let filter = Targets::new().with_default(level).with_target("rmcp", rmcp);
     tracing_subscriber::fmt()
         .with_max_level(level)
         .with_ansi(colour)
         .with_target(false)
         .with_writer(std::io::stderr)
+        .finish()
+        .with(filter)
         .init();
 }

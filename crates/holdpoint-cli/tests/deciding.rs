@@ -244,6 +244,16 @@ fn lists_and_the_record_are_data_on_standard_output() {
     let cancelled = client(&house.server, &["cancel", run]);
     assert_eq!(text(&cancelled.stdout), format!("cancelled {run}\n"));
     assert_eq!(house.server.ended(run)["finish"], "cancelled");
+    let again = client(&house.server, &["cancel", run]);
+    assert_eq!(again.status.code(), Some(1));
+    assert_eq!(text(&again.stderr), format!("error: run {run} had already ended (cancelled)\n"));
+    let ended = client(&house.server, &["runs", "--status", "cancelled"]);
+    assert!(text(&ended.stdout).contains(run), "{ended:?}");
+    let good = client(&house.server, &["runs", "--status", "success"]);
+    assert!(good.status.success() && good.stdout.is_empty(), "{good:?}");
+    let empty = client(&house.server, &["feedback", &house.request.to_string(), "--text", " "]);
+    assert_eq!(empty.status.code(), Some(2), "{empty:?}");
+    assert!(text(&empty.stderr).contains("--text is empty"), "{empty:?}");
     let record = client(&house.server, &["audit", run]);
     let rows = text(&record.stdout);
     assert!(

@@ -55,3 +55,22 @@ fn a_server_of_tools_that_does_not_start_is_a_warning_and_costs_nothing_else() {
     let serving = Serving::start(site.serve());
     assert_eq!(serving.server.chat("write").0, 202);
 }
+
+#[test]
+fn a_server_that_no_agent_lists_is_not_started_and_one_that_is_not_declared_is_refused() {
+    let site = Site::new(&script(&[("Write", json!({"path": "a.txt", "content": "a"}))]));
+    site.configure("", "");
+    let config = std::fs::read_to_string(site.config()).unwrap();
+    let server = "\n[mcp.idle]\ncommand = \"touch\"\nargs = [\"started\"]\n";
+    site.write("holdpoint.toml", &(config + server));
+    let serving = Serving::start(site.serve());
+    assert_eq!(serving.server.chat("write").0, 202);
+    assert!(!site.path("started").exists());
+    drop(serving);
+    site.configure("", "mcp = [\"nope\"]");
+    let config = std::fs::read_to_string(site.config()).unwrap();
+    site.write("holdpoint.toml", &(config + server));
+    let output = site.serve().output().unwrap();
+    let said = common::process::text(&output.stderr);
+    assert!(output.status.code() == Some(2) && said.contains("hint: there are: idle"), "{said}");
+}

@@ -163,8 +163,9 @@ fn without_a_terminal_an_approve_needs_the_digest_of_the_whole() {
     let without = client(&house.server, &["approve", &id]);
     assert_eq!(without.status.code(), Some(2));
     assert!(
-        text(&without.stderr)
-            .contains("so its digest is needed\n\nhint: read the request with `holdpoint show ID`")
+        text(&without.stderr).contains(&format!(
+            "so its digest is needed\n\nhint: read the request with `holdpoint show {id}`"
+        ))
     );
     assert_eq!(text(&without.stdout), "");
     let wrong = format!("sha256:{}", "0".repeat(64));

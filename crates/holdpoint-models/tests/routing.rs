@@ -98,6 +98,17 @@ fn what_makes_no_sense_is_refused_by_name() {
         ("m: { provider: scripted }", "`script`: a scripted model needs"),
         ("m: { provider: scripted, script: bad.yaml }", "`script`: the script is wrong at rules"),
         ("m: { provider: openai, model: x, script: demo.yaml }", "`script`: only a `scripted`"),
+        ("m: { provider: openai, model: x, max_output_tokens: 0 }", "`max_output_tokens`: with 0"),
+        (
+            "m: { provider: scripted, script: demo.yaml, profile: vllm }",
+            "`profile`: a scripted model has none",
+        ),
+        ("m: { provider: scripted, script: demo.yaml, api_key_env: K }", "`api_key_env`: a scripted"),
+        ("m: { provider: scripted, script: demo.yaml, base_url: 'http://[::1]' }", "`base_url`: a scripted"),
+        (
+            "m: { provider: scripted, script: demo.yaml, max_output_tokens: 9 }",
+            "`max_output_tokens`: a scripted",
+        ),
     ] {
         let error = load(yaml).err().unwrap_or_else(|| panic!("accepted: {yaml}"));
         assert!(error.contains(says), "{yaml}\n{error}");

@@ -114,8 +114,7 @@ impl Front {
         if known && (!cross || headers.contains_key(header::ORIGIN)) {
             return Ok(());
         }
-        let detail =
-            "pages of this origin may not send requests here; the operator can list it in allowed_origins";
+        let detail = "web pages of another origin may not send requests here";
         Err(Refusal::new(StatusCode::FORBIDDEN, "wrong_origin", detail))
     }
 
@@ -161,7 +160,7 @@ fn check_body<B>(request: &Request<B>) -> Result<(), Refusal> {
         return Err(too_large());
     }
     if *request.method() == Method::POST && !is_json(headers) {
-        let detail = "send `Content-Type: application/json`";
+        let detail = "send `Content-Type: application/json`, in UTF-8";
         return Err(Refusal::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "not_json", detail));
     }
     Ok(())
@@ -176,8 +175,14 @@ fn is_json(headers: &HeaderMap) -> bool {
     let mut kinds = headers.get_all(header::CONTENT_TYPE).iter();
     let (Some(kind), None) = (kinds.next(), kinds.next()) else { return false };
     let Ok(kind) = kind.to_str() else { return false };
-    let essence = kind.split(';').next().unwrap_or_default();
-    essence.trim().eq_ignore_ascii_case("application/json")
+    let mut parts = kind.split(';');
+    let essence = parts.next().unwrap_or_default();
+    // JSON in another encoding would be read as what it is not.
+    let other_charset = parts.filter_map(|parameter| parameter.split_once('=')).any(|(name, value)| {
+        name.trim().eq_ignore_ascii_case("charset")
+            && !["utf-8", "utf8"].iter().any(|utf8| value.trim().trim_matches('"').eq_ignore_ascii_case(utf8))
+    });
+    essence.trim().eq_ignore_ascii_case("application/json") && !other_charset
 }
 
 fn preflight() -> Response {

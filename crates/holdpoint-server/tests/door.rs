@@ -178,6 +178,8 @@ async fn a_body_that_is_not_plain_json_is_not_read() {
         "",
         "application/jsonp",
         "text/plain; x=application/json",
+        "application/json; charset=utf-16",
+        "application/json;charset=\"ISO-8859-1\"",
     ] {
         let reply = server
             .request("POST", "/chat/approval")

@@ -199,6 +199,9 @@ impl Talk {
                 }
                 Answered::Later => {
                     self.later.push(asked.request_id);
+                    if self.waiting() == 0 {
+                        term::say("waiting for somebody else to decide; Ctrl-C leaves");
+                    }
                     return Ok(());
                 }
                 Answered::Again => {}

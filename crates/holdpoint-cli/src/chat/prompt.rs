@@ -60,7 +60,11 @@ pub(crate) async fn answer(
         }
         ("leave", true) if rest.is_empty() => DecisionRequest { digest, ..plain(DecisionWord::Leave) },
         ("later", _) if rest.is_empty() => {
-            term::say(&format!("it stays pending: holdpoint show {}", asked.request_id));
+            term::say(&format!(
+                "it stays pending: holdpoint show {} --server {}",
+                asked.request_id,
+                client.url()
+            ));
             return Ok(Answered::Later);
         }
         ("", _) => {

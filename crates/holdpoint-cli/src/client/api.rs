@@ -26,6 +26,7 @@ pub(crate) enum Decided {
 /// Why a decision was not taken.
 #[derive(Debug)]
 pub(crate) struct Refusal {
+    id: RequestId,
     pub(crate) status: StatusCode,
     pub(crate) problem: Option<Problem>,
     text: String,
@@ -53,7 +54,9 @@ impl Refusal {
 
     fn what_to_do(&self) -> Option<String> {
         match self.status {
-            StatusCode::CONFLICT => Some("`holdpoint show ID` says how the request stands now".into()),
+            StatusCode::CONFLICT => {
+                Some(format!("`holdpoint show {}` says how the request stands now", self.id))
+            }
             StatusCode::NOT_FOUND => Some("`holdpoint inbox` lists what is pending".into()),
             _ => None,
         }
@@ -110,16 +113,26 @@ impl Client {
             StatusCode::ACCEPTED => Decided::Vote,
             status if status.is_success() => Decided::Taken,
             status => {
-                Decided::Refused(Box::new(Refusal { status, problem: answer.problem(), text: answer.text }))
+                let problem = answer.problem();
+                Decided::Refused(Box::new(Refusal { id, status, problem, text: answer.text }))
             }
         })
     }
 
-    /// Cancels a run.
-    pub(crate) async fn cancel(&self, id: RunId) -> Result<()> {
+    /// One run.
+    pub(crate) async fn run(&self, id: RunId) -> Result<RunView> {
+        self.get(&format!("/v1/runs/{id}")).await
+    }
+
+    /// Cancels a run. False when it had ended already.
+    pub(crate) async fn cancel(&self, id: RunId) -> Result<bool> {
         let path = format!("/v1/runs/{id}/cancel");
         let answer = self.call(Method::POST, &path, &[], Some("{}".into())).await?;
-        if answer.status.is_success() { Ok(()) } else { Err(answer.refusal()) }
+        match answer.status {
+            StatusCode::OK => Ok(false),
+            status if status.is_success() => Ok(true),
+            _ => Err(answer.refusal()),
+        }
     }
 
     /// The record of one run, row by row as it came.

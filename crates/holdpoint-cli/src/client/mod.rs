@@ -86,6 +86,11 @@ impl Client {
         Ok(Self { base: Base::parse(url)?, token })
     }
 
+    /// The server's address, as `--server` takes it.
+    pub(crate) fn url(&self) -> String {
+        format!("http://{}", self.base.authority)
+    }
+
     fn no_server(&self, why: &dyn std::fmt::Display) -> Fail {
         Fail::no_server(format!("no server answers at http://{}: {why}", self.base.authority))
             .hint("start one with `holdpoint serve`, or name another with --server URL")

@@ -118,7 +118,9 @@ impl At<'_> {
         let Some(path) = &self.agent.workdir else { return Ok(None) };
         let path = self.folder.join(path);
         Workdir::open(&path).map(Some).map_err(|error| {
+            let hint = (!path.exists()).then(|| "create it, or name another".to_owned());
             self.fail(format_args!("its workdir `{}` cannot be opened: {error}", path.display()))
+                .hint_opt(hint)
         })
     }
 

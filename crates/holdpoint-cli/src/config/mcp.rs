@@ -16,18 +16,22 @@ use super::read::nearest;
 /// The servers by the names agents use.
 pub(crate) type Servers = BTreeMap<String, Arc<dyn ToolSource>>;
 
-/// Starts every server and waits until each has answered or given up. One that does not work is a warning: its tools
-/// come when it does, and no run waits for it.
+/// Starts every server that an agent lists, and waits until each has answered or given up. One that does not work is a
+/// warning: its tools come when it does, and no run waits for it.
 pub(crate) async fn start(file: &file::File, folder: &Path) -> Result<(Servers, Vec<String>)> {
     check_names(file)?;
     let mut started = Vec::new();
+    let mut warnings = Vec::new();
     for (name, config) in &file.mcp {
+        if !file.agents.iter().any(|agent| agent.mcp.contains(name)) {
+            warnings.push(format!("mcp server `{name}` is not started: no agent lists it under `mcp`"));
+            continue;
+        }
         let config = in_folder(config, folder);
         let server = McpServer::start(name, config).map_err(|error| Fail::usage(error.to_string()))?;
         started.push((name.clone(), Arc::new(server)));
     }
     let mut servers = Servers::new();
-    let mut warnings = Vec::new();
     for (name, server) in started {
         let snapshot = server.ready().await;
         match &snapshot.status {
@@ -61,9 +65,15 @@ fn in_folder(config: &McpServerConfig, folder: &Path) -> McpServerConfig {
 fn check_names(file: &file::File) -> Result<()> {
     for agent in &file.agents {
         if let Some(name) = agent.mcp.iter().find(|name| !file.mcp.contains_key(*name)) {
-            let near = nearest(name, file.mcp.keys().map(String::as_str));
-            return Err(Fail::usage(format!("agent `{}`: there is no mcp server `{name}`", agent.name))
-                .hint_opt(near.map(|near| format!("did you mean `{near}`?"))));
+            let known = file.mcp.keys().map(String::as_str);
+            let hint = match nearest(name, known.clone()) {
+                Some(near) => format!("did you mean `{near}`?"),
+                None if file.mcp.is_empty() => format!("declare it under `[mcp.{name}]`"),
+                None => format!("there are: {}", known.collect::<Vec<_>>().join(", ")),
+            };
+            return Err(
+                Fail::usage(format!("agent `{}`: there is no mcp server `{name}`", agent.name)).hint(hint)
+            );
         }
     }
     Ok(())

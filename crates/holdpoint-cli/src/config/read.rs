@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use holdpoint_server::ServerError;
+
 use crate::fail::{Fail, Result};
 
 use super::file::File;
@@ -27,7 +29,13 @@ pub(crate) fn text(path: &Path, what: &str) -> Result<String> {
     let cannot = |why: &dyn std::fmt::Display| {
         Fail::usage(format!("{what} `{}` cannot be read: {why}", path.display()))
     };
-    let size = std::fs::metadata(path).map_err(|error| cannot(&error))?.len();
+    let size = match std::fs::metadata(path) {
+        Ok(found) => found.len(),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            return Err(cannot(&error).hint("create it, or name another"));
+        }
+        Err(error) => return Err(cannot(&error)),
+    };
     if size > CONFIG_MAX_BYTES {
         return Err(cannot(&format_args!("it has {size} bytes, more than {CONFIG_MAX_BYTES}")));
     }
@@ -44,15 +52,26 @@ pub(crate) fn file(path: &Path) -> Result<File> {
     } else {
         toml::from_str(&text).map_err(|error| error.to_string())
     };
-    read.map_err(|error| {
-        let hint = nearest_known(&error).map(|near| format!("did you mean `{near}`?"));
+    let file: File = read.map_err(|error| {
+        let hint = match nearest_known(&error) {
+            Some(near) => Some(format!("did you mean `{near}`?")),
+            None if error.contains("socket address") => {
+                Some("write an address of this machine and a port, such as \"127.0.0.1:7411\"".to_owned())
+            }
+            None => None,
+        };
         Fail::usage(format!(
             "the configuration `{}` cannot be used\n{}",
             path.display(),
             error.trim_end().trim_start_matches("error: ")
         ))
         .hint_opt(hint)
-    })
+    })?;
+    match file.server.listen {
+        listen if listen.ip().is_loopback() => Ok(file),
+        listen => Err(Fail::usage(ServerError::NotLoopback(listen).to_string())
+            .hint("from another machine, use a tunnel: `ssh -L 7411:127.0.0.1:7411 HOST`")),
+    }
 }
 
 /// The known name that is most like the unknown one, out of the error that lists both.
@@ -117,6 +136,12 @@ mod tests {
             "models: {m: {provider: scripted, script: s.yaml}}\nagents:\n  - name: main\n    model: m\n";
         let error = error(&format!("{good}    aproval_timeout: 30s\n"), "yaml");
         assert!(error.contains("did you mean `approval_timeout`?") && error.contains('^'), "{error}");
+    }
+
+    #[test]
+    fn an_address_that_is_none_says_how_one_is_written() {
+        let error = error(&format!("{TOML}[server]\nlisten = \"localhost:7411\"\n"), "toml");
+        assert!(error.contains("line 8") && error.contains("such as \"127.0.0.1:7411\""), "{error}");
     }
 
     #[test]

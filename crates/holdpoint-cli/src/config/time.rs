@@ -38,7 +38,7 @@ impl Span {
 }
 
 const HOW: &str = "write a whole number and its unit, such as \"30s\", \"15m\", \"24h\" or \"7d\"";
-const FOREVER: &str = "leave the key out to wait without a limit";
+const FOREVER: &str = "a key that is left out has its default";
 
 struct SpanVisitor;
 

@@ -59,6 +59,19 @@ fn scripted(config: &ModelConfig, secrets: &dyn Secrets) -> Result<Arc<dyn Model
     let Some(path) = &config.script else {
         return Err(Problem("script", "a scripted model needs the path of its script".into()));
     };
+    let others = [
+        ("base_url", config.base_url.is_some()),
+        ("api_version", config.api_version.is_some()),
+        ("api_key_env", config.api_key_env.is_some()),
+        ("api_key_file", config.api_key_file.is_some()),
+        ("profile", config.profile.is_some()),
+        ("max_output_tokens", config.max_output_tokens.is_some()),
+        ("encrypted_reasoning", config.encrypted_reasoning.is_some()),
+        ("retries", config.retries.is_some()),
+    ];
+    if let Some((field, _)) = others.iter().find(|(_, set)| *set) {
+        return Err(Problem(field, "a scripted model has none: take it out".into()));
+    }
     let text = read(secrets, "script", path)?;
     let model = crate::Scripted::from_yaml(&text).map_err(|error| Problem("script", error.to_string()))?;
     Ok(Arc::new(model))
@@ -85,6 +98,9 @@ fn http(name: &str, config: &ModelConfig, secrets: &dyn Secrets) -> Result<Arc<d
     if config.api_version.is_some() && config.provider != Provider::Azure {
         return Err(Problem("api_version", "only `azure` has a version".into()));
     }
+    if config.max_output_tokens == Some(0) {
+        return Err(Problem("max_output_tokens", "with 0 nothing could be said: leave it out".into()));
+    }
     if config.retries.is_some_and(|retries| retries > RETRIES_MAX) {
         return Err(Problem("retries", format!("at most {RETRIES_MAX}")));
     }
@@ -95,7 +111,7 @@ fn http(name: &str, config: &ModelConfig, secrets: &dyn Secrets) -> Result<Arc<d
     let base = base_url(config)?;
     let key = key(config, secrets)?;
     if key.is_some() && base.scheme() == "http" && !is_local(&base) && !config.insecure_http {
-        let problem = "the key would travel in plain text; use https, or say `insecure_http: true`";
+        let problem = "the key would travel in plain text; use https, or set `insecure_http` to true";
         return Err(Problem("base_url", problem.into()));
     }
     let wire = wire(config, &base)?;

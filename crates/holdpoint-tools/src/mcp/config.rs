@@ -203,7 +203,7 @@ fn http(url: &str, config: &McpServerConfig) -> Result<Target, String> {
     let local = matches!(host, "localhost" | "127.0.0.1" | "[::1]");
     if url.starts_with("http://") && !local && !config.allow_plain_http {
         return Err(format!(
-            "it is reached at `{host}` without TLS; say `allow_plain_http: true` if that is meant"
+            "it is reached at `{host}` without TLS; set `allow_plain_http` to true if that is meant"
         ));
     }
     let headers = config.headers.iter().map(|(key, value)| (key.clone(), value.clone())).collect();

@@ -105,15 +105,18 @@ fn said(error: &ClientInitializeError) -> String {
     match error {
         ClientInitializeError::ConnectionClosed(_) => "it closed the connection before it answered".into(),
         ClientInitializeError::JsonRpcError(error) => format!("it refused to begin: {}", error.message),
-        other => {
-            let mut text = other.to_string();
-            let mut source = std::error::Error::source(other);
-            while let Some(error) = source {
-                text = format!("{text}: {error}");
-                source = error.source();
+        // What stands around it names types of Rust; the innermost cause says what happened.
+        ClientInitializeError::TransportError { error, .. } => {
+            let mut cause: &dyn std::error::Error = error.error.as_ref();
+            while let Some(inner) = cause.source() {
+                cause = inner;
             }
-            text
+            format!("it cannot be reached: {cause}")
         }
+        ClientInitializeError::NoCompatibleProtocolVersion { .. } => {
+            "it speaks no version of MCP that is spoken here".into()
+        }
+        _ => "what it answered is not the beginning of MCP".into(),
     }
 }
 

@@ -303,6 +303,7 @@ pub(crate) fn outranks(noted: Option<&CancelNote>, kind: CancelKind) -> bool {
 pub const CLAIMS_WITHOUT_PROGRESS_MAX: u32 = 5;
 
 /// Writes down that a run is set aside.
+#[cfg(any(feature = "sqlite", feature = "postgres"))]
 pub(crate) fn quarantine(claims: u32) -> (EventBody, AuditRecord) {
     let message =
         format!("{claims} processes ended while they carried this run on; it is set aside for an operator");

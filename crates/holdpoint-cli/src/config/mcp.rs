@@ -16,8 +16,8 @@ use super::read::nearest;
 /// The servers by the names agents use.
 pub(crate) type Servers = BTreeMap<String, Arc<dyn ToolSource>>;
 
-/// Starts every server that an agent lists, and waits until each has answered or given up. One that does not work is a warning: its tools
-/// come when it does, and no run waits for it.
+/// Starts every server that an agent lists, and waits until each has answered or given up. One that does not work is a
+/// warning: its tools come when it does, and no run waits for it.
 pub(crate) async fn start(file: &file::File, folder: &Path) -> Result<(Servers, Vec<String>)> {
     check_names(file)?;
     let mut started = Vec::new();

@@ -141,7 +141,7 @@ mod tests {
     #[test]
     fn an_address_that_is_none_says_how_one_is_written() {
         let error = error(&format!("{TOML}[server]\nlisten = \"localhost:7411\"\n"), "toml");
-        assert!(error.contains("line 7") && error.contains("such as \"127.0.0.1:7411\""), "{error}");
+        assert!(error.contains("line 8") && error.contains("such as \"127.0.0.1:7411\""), "{error}");
     }
 
     #[test]

@@ -131,6 +131,7 @@ impl EntryBuilder {
         self.bytes.extend_from_slice(request.0.as_bytes());
     }
 
+    #[cfg(feature = "sqlite")]
     pub(crate) fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }

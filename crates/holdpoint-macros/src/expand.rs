@@ -78,6 +78,7 @@ pub fn methods(options: TokenStream, item: TokenStream) -> Result<TokenStream> {
     let support = options::support(support.as_ref());
     item.items.push(ImplItem::Verbatim(quote! {
         /// All tools of this value.
+        // A program may want its tools one by one and never all at once.
         #[allow(dead_code)]
         pub fn tools(self: &::std::sync::Arc<Self>)
             -> ::std::vec::Vec<::std::sync::Arc<dyn #support::holdpoint_tools::Tool>>
@@ -145,6 +146,7 @@ fn bound_method(
         method: quote! {
             #(#cfgs)*
             #(#docs)*
+            // A program may want all tools at once and never this one by itself.
             #[allow(dead_code)]
             #visibility fn #ident(self: &::std::sync::Arc<Self>) -> impl #support::holdpoint_tools::Tool + use<> {
                 #wrapper { of: ::std::sync::Arc::clone(self) }

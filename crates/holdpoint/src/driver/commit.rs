@@ -48,10 +48,9 @@ impl Driver {
 
     /// Commits, and keeps trying while the store is away: what is in memory is not lost, and nothing runs meanwhile.
     async fn persist(&self, step: Step) -> Option<Committed> {
-        let mut first = Some(step.clone());
         self.rt
             .persist(|| {
-                let step = first.take().unwrap_or_else(|| step.clone());
+                let step = step.clone();
                 async {
                     let events = step.writes.events.len() as u64;
                     let (epoch, expected) = (step.epoch, step.expected_seq);

@@ -1,5 +1,6 @@
 //! The real process is killed at every point where it matters, and started again: what was decided counts, what had run
 //! does not run again, and where that cannot be known a person is asked. The points are those of `docs/crash-points.md`.
+//! Everything on both stores: the file of one process, and the database of many, where another instance goes on.
 #![cfg(feature = "failpoints")]
 #![allow(clippy::unwrap_used, clippy::expect_used)] // these are tests
 
@@ -9,14 +10,29 @@ use std::process::Command;
 
 use common::http::{self, Server};
 use common::process::Serving;
-use common::site::{Site, script};
+use common::site::{Database, Site, script};
 use common::terminal::Terminal;
 use common::until;
 use serde_json::{Value, json};
 
+/// Where a test keeps what it stores.
+type New = fn() -> Database;
+
+/// Makes of each test one for each store.
+macro_rules! on_both_stores {
+    ($($name:ident),* $(,)?) => {
+        mod sqlite {
+            $(#[test] fn $name() { super::$name(|| super::Database::File); })*
+        }
+        mod postgres {
+            $(#[test] fn $name() { super::$name(super::Database::postgres); })*
+        }
+    };
+}
+
 /// One gated command that leaves a line each time it runs; nothing else can tell how often it did.
-fn site() -> Site {
-    Site::new(&script(&[("Bash", json!({ "command": "echo ran >> log.txt" }))]))
+fn site(new: New) -> Site {
+    Site::on(new(), &script(&[("Bash", json!({ "command": "echo ran >> log.txt" }))]))
 }
 
 /// The server with a place to die at: `name` the `nth` time.
@@ -41,6 +57,7 @@ fn start_and_die(site: &Site, name: &str, nth: u32) {
     post_into_the_dark(&serving.server.clone(), "/chat", json!({ "query": "go" }));
     assert!(!serving.wait().success(), "{name}: it lives");
     assert!(serving.said().contains(&format!("failpoint {name}: killed")));
+    site.dead_are_known_to_be();
 }
 
 /// Brings a run to its request, decides, and gives the server the time to die of it. Gives the request.
@@ -52,6 +69,7 @@ fn decide_and_die(site: &Site, name: &str, nth: u32) -> Value {
     let body = json!({ "decision": "approve", "digest": request["request"]["digest"] });
     post_into_the_dark(&serving.server.clone(), &format!("/v1/interactions/{id}/decision"), body);
     assert!(!serving.wait().success(), "{name}: it lives");
+    site.dead_are_known_to_be();
     request
 }
 
@@ -93,17 +111,30 @@ fn approve(server: &Server, request: &Value) {
     assert_eq!(status, 200, "{answer}");
 }
 
-#[test]
-fn before_a_start_is_stored_there_is_no_run() {
-    let site = site();
+on_both_stores!(
+    before_a_start_is_stored_there_is_no_run,
+    after_a_start_is_stored_the_run_goes_on,
+    a_request_waits_through_a_kill_under_its_own_id_and_digest,
+    a_decision_that_was_not_stored_can_be_taken_again,
+    a_decision_that_was_stored_counts,
+    a_command_that_may_have_run_goes_to_a_person,
+    a_doubt_is_put_to_the_person_who_takes_the_run_up,
+    a_command_that_was_running_goes_to_a_person,
+    an_idempotent_tool_runs_again_by_itself,
+    a_result_that_was_stored_is_not_made_again,
+    a_process_that_dies_while_it_recovers_leaves_no_more_than_the_first,
+    a_batch_goes_on_where_it_was,
+);
+
+fn before_a_start_is_stored_there_is_no_run(new: New) {
+    let site = site(new);
     start_and_die(&site, "store.start.before_commit", 1);
     let serving = Serving::start(site.serve());
     assert_eq!(serving.server.get("/v1/runs")["items"], json!([]));
     assert_eq!(site.lines("log.txt"), 0);
 }
 
-#[test]
-fn after_a_start_is_stored_the_run_goes_on() {
+fn after_a_start_is_stored_the_run_goes_on(new: New) {
     for (name, nth) in [
         ("store.start.after_commit", 1),
         ("after_start", 1),
@@ -113,7 +144,7 @@ fn after_a_start_is_stored_the_run_goes_on() {
         ("store.commit.after_commit", 1),
         ("after_step", 1),
     ] {
-        let site = site();
+        let site = site(new);
         start_and_die(&site, name, nth);
         assert_eq!(site.lines("log.txt"), 0, "{name}: nothing gated before its decision");
         let serving = Serving::start(site.serve());
@@ -122,13 +153,13 @@ fn after_a_start_is_stored_the_run_goes_on() {
     }
 }
 
-#[test]
-fn a_request_waits_through_a_kill_under_its_own_id_and_digest() {
-    let site = site();
+fn a_request_waits_through_a_kill_under_its_own_id_and_digest(new: New) {
+    let site = site(new);
     let serving = Serving::start(site.serve());
     assert_eq!(serving.server.chat("go").0, 202);
     let before = asked(&serving.server);
     serving.kill();
+    site.dead_are_known_to_be();
     let serving = Serving::start(site.serve());
     let after = asked(&serving.server);
     for field in ["requestId", "createdAt", "request"] {
@@ -138,9 +169,8 @@ fn a_request_waits_through_a_kill_under_its_own_id_and_digest() {
     assert_ends(&site, &serving.server, 1, "waiting");
 }
 
-#[test]
-fn a_decision_that_was_not_stored_can_be_taken_again() {
-    let site = site();
+fn a_decision_that_was_not_stored_can_be_taken_again(new: New) {
+    let site = site(new);
     let request = decide_and_die(&site, "store.decide.before_commit", 1);
     let serving = Serving::start(site.serve());
     assert_eq!(asked(&serving.server)["requestId"], request["requestId"]);
@@ -150,15 +180,14 @@ fn a_decision_that_was_not_stored_can_be_taken_again() {
 }
 
 /// The decider got no answer, but the decision is on disk: it counts, and whoever asks again gets the same answer.
-#[test]
-fn a_decision_that_was_stored_counts() {
+fn a_decision_that_was_stored_counts(new: New) {
     for (name, nth) in [
         ("store.decide.after_commit", 1),
         ("after_decide", 1),
         // The decision is applied and the claim not yet stored: the second step of the run.
         ("store.commit.before_commit", 2),
     ] {
-        let site = site();
+        let site = site(new);
         let request = decide_and_die(&site, name, nth);
         assert_eq!(site.lines("log.txt"), 0, "{name}");
         let serving = Serving::start(site.serve());
@@ -171,8 +200,7 @@ fn a_decision_that_was_stored_counts() {
 
 /// It is started, and nobody can know whether it ran: it never runs again by itself, and a person says what is to be
 /// done. All three answers, at each place.
-#[test]
-fn a_command_that_may_have_run_goes_to_a_person() {
+fn a_command_that_may_have_run_goes_to_a_person(new: New) {
     for (name, nth, ran_before) in [
         ("store.commit.after_commit", 2, 0),
         ("after_step", 2, 0),
@@ -183,7 +211,7 @@ fn a_command_that_may_have_run_goes_to_a_person() {
         for (word, more, runs_more) in
             [("approve", json!({}), 1), ("leave", json!({}), 0), ("ran", json!({ "result": "one line" }), 0)]
         {
-            let site = site();
+            let site = site(new);
             decide_and_die(&site, name, nth);
             assert_eq!(site.lines("log.txt"), ran_before, "{name}");
             let serving = Serving::start(site.serve());
@@ -202,10 +230,9 @@ fn a_command_that_may_have_run_goes_to_a_person() {
 }
 
 /// The same in a conversation: what is asked says first that it may have run.
-#[test]
-fn a_doubt_is_put_to_the_person_who_takes_the_run_up() {
+fn a_doubt_is_put_to_the_person_who_takes_the_run_up(new: New) {
     for (typed, executions) in [("leave", 1), ("ran one line", 1), ("approve", 2)] {
-        let site = site();
+        let site = site(new);
         decide_and_die(&site, "after_tool", 1);
         let serving = Serving::start(site.serve());
         let server = &serving.server;
@@ -225,14 +252,14 @@ fn a_doubt_is_put_to_the_person_who_takes_the_run_up() {
 }
 
 /// Killed from outside, in the middle of the command.
-#[test]
-fn a_command_that_was_running_goes_to_a_person() {
-    let site = Site::new(&script(&[("Bash", json!({ "command": "echo ran >> log.txt; sleep 2" }))]));
+fn a_command_that_was_running_goes_to_a_person(new: New) {
+    let site = Site::on(new(), &script(&[("Bash", json!({ "command": "echo ran >> log.txt; sleep 2" }))]));
     let serving = Serving::start(site.serve());
     assert_eq!(serving.server.chat("go").0, 202);
     approve(&serving.server, &asked(&serving.server));
     until("the command", || (site.lines("log.txt") == 1).then_some(()));
     serving.kill();
+    site.dead_are_known_to_be();
     let serving = Serving::start(site.serve());
     let doubt = asked(&serving.server);
     assert_eq!(doubt["kind"], "in_doubt");
@@ -241,18 +268,17 @@ fn a_command_that_was_running_goes_to_a_person() {
 }
 
 /// A whole file written twice is the same file: no person is asked about it.
-#[test]
-fn an_idempotent_tool_runs_again_by_itself() {
+fn an_idempotent_tool_runs_again_by_itself(new: New) {
     for (name, nth) in [("before_tool", 1), ("after_tool", 1), ("store.commit.before_commit", 3)] {
-        let site = Site::new(&script(&[("Write", json!({ "path": "log.txt", "content": "one line\n" }))]));
+        let site =
+            Site::on(new(), &script(&[("Write", json!({ "path": "log.txt", "content": "one line\n" }))]));
         decide_and_die(&site, name, nth);
         let serving = Serving::start(site.serve());
         assert_ends(&site, &serving.server, 1, name);
     }
 }
 
-#[test]
-fn a_result_that_was_stored_is_not_made_again() {
+fn a_result_that_was_stored_is_not_made_again(new: New) {
     for (name, nth) in [
         ("store.commit.after_commit", 3),
         ("after_step", 3),
@@ -262,7 +288,7 @@ fn a_result_that_was_stored_is_not_made_again() {
         ("store.commit.after_commit", 4),
         ("after_step", 4),
     ] {
-        let site = site();
+        let site = site(new);
         decide_and_die(&site, name, nth);
         assert_eq!(site.lines("log.txt"), 1, "{name}");
         let serving = Serving::start(site.serve());
@@ -271,13 +297,13 @@ fn a_result_that_was_stored_is_not_made_again() {
 }
 
 /// Dying again while it recovers changes none of it.
-#[test]
-fn a_process_that_dies_while_it_recovers_leaves_no_more_than_the_first() {
-    let site = site();
+fn a_process_that_dies_while_it_recovers_leaves_no_more_than_the_first(new: New) {
+    let site = site(new);
     decide_and_die(&site, "store.decide.after_commit", 1);
     for (name, nth) in [("store.commit.before_commit", 1), ("store.commit.before_commit", 1)] {
         let mut serving = Serving::start(dying_at(&site, name, nth));
         assert!(!serving.wait().success(), "{name}");
+        site.dead_are_known_to_be();
         assert_eq!(site.lines("log.txt"), 0);
     }
     let serving = Serving::start(site.serve());
@@ -285,13 +311,12 @@ fn a_process_that_dies_while_it_recovers_leaves_no_more_than_the_first() {
 }
 
 /// Of a batch, what has run stays run, and what waits still waits.
-#[test]
-fn a_batch_goes_on_where_it_was() {
+fn a_batch_goes_on_where_it_was(new: New) {
     let calls = [
         ("Bash", json!({ "command": "echo first >> log.txt" })),
         ("Bash", json!({ "command": "echo second >> log.txt" })),
     ];
-    let site = Site::new(&script(&calls));
+    let site = Site::on(new(), &script(&calls));
     let mut serving = Serving::start(dying_at(&site, "after_step", 3));
     assert_eq!(serving.server.chat("go").0, 202);
     let first =
@@ -300,6 +325,7 @@ fn a_batch_goes_on_where_it_was() {
     let body = json!({ "decision": "approve", "digest": first["request"]["digest"] });
     post_into_the_dark(&serving.server.clone(), &path, body);
     assert!(!serving.wait().success());
+    site.dead_are_known_to_be();
     assert_eq!(site.lines("log.txt"), 1);
     let serving = Serving::start(site.serve());
     let second = asked(&serving.server);

@@ -6,13 +6,12 @@ mod common;
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
-use std::process::Command;
 use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
 use common::http::{self, Server};
 use common::process::{Serving, command};
-use common::site::{Site, script};
+use common::site::{Database, Site, script};
 use common::until;
 use holdpoint_faults::{Cluster, Disk, Stop};
 use serde_json::{Value, json};
@@ -23,23 +22,17 @@ const TAKEOVER_MAX: Duration = Duration::from_secs(6 + 2 + 7);
 /// A configuration that every instance is started on.
 struct Place {
     site: Site,
-    url: String,
 }
 
 impl Place {
     fn new(script: &str, agent: &str) -> Self {
-        Self::on(holdpoint_faults::shared(), script, agent)
+        Self::on(&holdpoint_faults::shared(), script, agent)
     }
 
-    fn on(cluster: &Cluster, script: &str, agent: &str) -> Self {
-        let site = Site::new(script);
+    fn on(cluster: &Arc<Cluster>, script: &str, agent: &str) -> Self {
+        let site = Site::on(Database::in_cluster(cluster), script);
         site.configure("", agent);
-        let config = std::fs::read_to_string(site.config()).unwrap();
-        site.write(
-            "holdpoint.toml",
-            &config.replace("database = \"data/holdpoint.db\"", "database_url_env = \"THE_DATABASE\""),
-        );
-        Self { site, url: cluster.database() }
+        Self { site }
     }
 
     /// One gated command.
@@ -47,14 +40,8 @@ impl Place {
         Self::new(&script(&[("Bash", json!({ "command": command }))]), "")
     }
 
-    fn command(&self) -> Command {
-        let mut command = self.site.serve();
-        command.env("THE_DATABASE", &self.url);
-        command
-    }
-
     fn instance(&self) -> Serving {
-        Serving::start(self.command())
+        Serving::start(self.site.serve())
     }
 }
 
@@ -207,7 +194,7 @@ fn an_instance_that_stops_in_order_hands_its_runs_over_at_once() {
 /// What is acknowledged is not lost with the database, and while it is away nothing is acknowledged.
 #[test]
 fn a_database_that_is_restarted_costs_no_decision() {
-    let cluster = Cluster::start(Disk::Quick);
+    let cluster = Arc::new(Cluster::start(Disk::Quick));
     let place = Place::on(&cluster, &script(&[("Bash", json!({ "command": "echo ran >> log.txt" }))]), "");
     let (a, b) = (place.instance(), place.instance());
     let runs: Vec<String> = (0..4).map(|_| start(&a.server)).collect();
@@ -328,7 +315,7 @@ fn the_inbox_of_one_shows_the_requests_of_the_others() {
 fn a_database_that_cannot_be_used_is_said_to_be_and_no_password_with_it() {
     let place = Place::bash("true");
     let refused = |url: &str| {
-        let mut command = place.command();
+        let mut command = place.site.serve();
         command.env("THE_DATABASE", url);
         Serving::try_start(command).err().expect("it started")
     };
@@ -344,15 +331,10 @@ fn a_database_that_cannot_be_used_is_said_to_be_and_no_password_with_it() {
         assert!(said.contains(says) && said.contains("hint: ") && !said.contains("hidden"), "{said}");
     }
     drop(place.instance());
-    let name = place.url.rsplit('/').next().unwrap();
-    holdpoint_faults::shared().sql(name, "UPDATE holdpoint_schema SET version = 99");
-    let said = refused(&place.url);
+    place.site.sql("UPDATE holdpoint_schema SET version = 99");
+    let said = refused(&place.site.url());
     assert!(said.contains("was written by a newer version (99"), "{said}");
-    assert_eq!(
-        holdpoint_faults::shared().sql(name, "SELECT version FROM holdpoint_schema"),
-        "99",
-        "left alone"
-    );
+    assert_eq!(place.site.sql("SELECT version FROM holdpoint_schema"), "99", "left alone");
 }
 
 /// What is measured on a cluster without fsync is said to be wrong, and everything else is looked at.
@@ -361,7 +343,7 @@ fn the_doctor_says_what_is_wrong_with_a_database_and_what_to_do() {
     let place = Place::bash("true");
     let doctor = || {
         let output = command(&["doctor", "--config", &place.site.config()])
-            .env("THE_DATABASE", &place.url)
+            .env("THE_DATABASE", place.site.url())
             .output()
             .unwrap();
         let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
@@ -411,18 +393,14 @@ fn pruning_deletes_what_ended_and_nothing_else() {
     let request = |run: &str| a.server.pending().into_iter().find(|request| request["runId"] == run).unwrap();
     decide(&a.server, &request(&ended), "approve");
     a.server.ended(&ended);
-    let name = place.url.rsplit('/').next().unwrap();
     let sql =
         std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/prune.sql")).unwrap();
-    let prune =
-        |keep: &str| holdpoint_faults::shared().sql(name, &sql.replace(":keep", &format!("'{keep}'")));
+    let prune = |keep: &str| place.site.sql(&sql.replace(":keep", &format!("'{keep}'")));
     assert_eq!(prune("1 day"), "0", "nothing is as old as that");
     assert_eq!(prune("0 days"), "1");
     assert_eq!(a.server.get("/v1/runs")["items"].as_array().unwrap().len(), 1);
-    let left = |table: &str| {
-        holdpoint_faults::shared()
-            .sql(name, &format!("SELECT count(*) FROM {table} WHERE run_id = '{ended}'"))
-    };
+    let left =
+        |table: &str| place.site.sql(&format!("SELECT count(*) FROM {table} WHERE run_id = '{ended}'"));
     for table in ["run", "journal", "request", "execution", "idempotency"] {
         assert_eq!(left(table), "0", "{table}");
     }

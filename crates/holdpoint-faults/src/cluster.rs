@@ -3,8 +3,8 @@
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 /// How long a cluster may take to come up again after it was killed.
@@ -45,9 +45,9 @@ pub enum Stop {
 }
 
 /// The cluster that most tests of a process share.
-pub fn shared() -> &'static Cluster {
-    static CLUSTER: OnceLock<Cluster> = OnceLock::new();
-    CLUSTER.get_or_init(|| Cluster::start(Disk::Quick))
+pub fn shared() -> Arc<Cluster> {
+    static CLUSTER: OnceLock<Arc<Cluster>> = OnceLock::new();
+    Arc::clone(CLUSTER.get_or_init(|| Arc::new(Cluster::start(Disk::Quick))))
 }
 
 impl Cluster {

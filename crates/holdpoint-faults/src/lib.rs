@@ -5,8 +5,10 @@
 //! depends on this crate, and nothing of it is published.
 #![allow(clippy::unwrap_used, clippy::expect_used)] // helpers of tests fail as tests do
 
+mod cases;
 mod cluster;
 mod proxy;
 
+pub use cases::{Case, run_cases};
 pub use cluster::{Cluster, Disk, Stop, shared};
 pub use proxy::{Link, Proxy, Way};

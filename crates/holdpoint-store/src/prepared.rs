@@ -24,10 +24,16 @@ pub(crate) struct Prepared {
     pub(crate) committed_round: Option<u32>,
     pub(crate) tools: Option<ToolSet>,
     pub(crate) next: Next,
+    pub(crate) progress: bool,
 }
 
 impl Prepared {
-    fn new(run: &holdpoint_core::run::Run, writes: Writes, next: Next, first_seq: u64) -> Result<Self> {
+    fn new(
+        run: &holdpoint_core::run::Run,
+        writes: Writes,
+        (next, progress): (Next, bool),
+        first_seq: u64,
+    ) -> Result<Self> {
         crate::writes::check(run, &writes, first_seq)?;
         Ok(Self {
             run: run.id(),
@@ -43,16 +49,17 @@ impl Prepared {
             committed_round: writes.committed_round,
             tools: writes.tools,
             next,
+            progress,
         })
     }
 
     pub(crate) fn start(cx: &Context, start: StartRun) -> Result<(Self, Option<IdempotencyKey>)> {
         crate::writes::check_start(cx, &start.run)?;
-        Ok((Self::new(&start.run, start.writes, start.next, 1)?, start.key))
+        Ok((Self::new(&start.run, start.writes, (start.next, true), 1)?, start.key))
     }
 
     pub(crate) fn step(step: Step) -> Result<(Self, u64, u64)> {
-        let prepared = Self::new(&step.run, step.writes, step.next, step.expected_seq)?;
+        let prepared = Self::new(&step.run, step.writes, (step.next, step.progress), step.expected_seq)?;
         Ok((prepared, step.epoch, step.expected_seq))
     }
 }

@@ -229,6 +229,9 @@ pub struct Step {
     pub writes: Writes,
     /// How the run is left.
     pub next: Next,
+    /// Whether the run got on by it. A step that only takes up again what another process left - the model is asked once more, a
+    /// tool is started once more - does not: should it end this process too, that counts against the run like the time before.
+    pub progress: bool,
 }
 
 /// How a step leaves a run.

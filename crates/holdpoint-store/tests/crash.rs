@@ -17,19 +17,8 @@ use holdpoint_protocol::{DecisionWord, InteractionStatus, RequestId, RunId};
 use holdpoint_store::{ChainCheck, DecideReply, Error, ManualClock, PageRequest, RunFilter, SqliteStore};
 
 use bed::{Bed, ana, block_on, clock};
+use holdpoint_faults::cases;
 use walk::{Walk, decide, decision};
-
-const CASES: &[(&str, fn())] = &[
-    ("an_acknowledged_decision_survives_kill_9", an_acknowledged_decision_survives_kill_9),
-    (
-        "a_second_process_is_refused_until_the_first_is_gone",
-        a_second_process_is_refused_until_the_first_is_gone,
-    ),
-    ("a_torn_log_loses_nothing_before_the_tear", a_torn_log_loses_nothing_before_the_tear),
-    ("no_decision_counts_that_found_no_room", no_decision_counts_that_found_no_room),
-    #[cfg(feature = "failpoints")]
-    ("what_was_not_committed_did_not_happen", failpoints::what_was_not_committed_did_not_happen),
-];
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -39,30 +28,15 @@ fn main() {
         [what, path] if what == "as-one-who-decides" => return one_who_decides(Path::new(path)),
         _ => {}
     }
-    if arguments.iter().any(|argument| argument == "--list") {
-        CASES.iter().for_each(|(name, _)| println!("{name}: test"));
-        return;
-    }
-    let (mut filters, mut skipped) = (Vec::new(), Vec::new());
-    let mut rest = arguments.iter();
-    while let Some(argument) = rest.next() {
-        match argument.as_str() {
-            "--skip" => skipped.extend(rest.next()),
-            option if option.starts_with('-') => {}
-            _ => filters.push(argument),
-        }
-    }
-    let wanted = |name: &str| {
-        (filters.is_empty() || filters.iter().any(|filter| name.contains(*filter)))
-            && !skipped.iter().any(|skip| name.contains(*skip))
-    };
-    let mut failed = 0;
-    for (name, case) in CASES.iter().filter(|(name, _)| wanted(name)) {
-        let passed = std::panic::catch_unwind(case).is_ok();
-        println!("test {name} ... {}", if passed { "ok" } else { "FAILED" });
-        failed += i32::from(!passed);
-    }
-    std::process::exit(failed.min(1));
+    let cases = cases![
+        an_acknowledged_decision_survives_kill_9,
+        a_second_process_is_refused_until_the_first_is_gone,
+        a_torn_log_loses_nothing_before_the_tear,
+        no_decision_counts_that_found_no_room,
+        #[cfg(feature = "failpoints")]
+        failpoints::what_was_not_committed_did_not_happen,
+    ];
+    holdpoint_faults::run_cases(cases, 2);
 }
 
 fn again(role: &str, path: &Path) -> Command {

@@ -1,41 +1,59 @@
 //! HTTP by hand, so that the tests do not depend on the client they test.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 
 use serde_json::Value;
 
 /// Sends a request on a connection of its own. Gives the status and the body.
 pub fn send(url: &str, token: Option<&str>, method: &str, path: &str, body: Option<&str>) -> (u16, String) {
+    try_send(url, token, method, path, body.unwrap_or_default(), "").unwrap()
+}
+
+/// The same, to a server that may be gone before it has answered. Further headers end in `\r\n` each.
+pub fn try_send(
+    url: &str,
+    token: Option<&str>,
+    method: &str,
+    path: &str,
+    body: &str,
+    headers: &str,
+) -> io::Result<(u16, String)> {
     let host = url.strip_prefix("http://").unwrap();
-    let mut stream = TcpStream::connect(host).unwrap();
-    stream.set_read_timeout(Some(super::PATIENCE)).unwrap();
+    let mut stream = TcpStream::connect(host)?;
+    stream.set_read_timeout(Some(super::PATIENCE))?;
     let token = token.map(|token| format!("Authorization: Bearer {token}\r\n")).unwrap_or_default();
-    let body = body.unwrap_or_default();
     write!(
         stream,
-        "{method} {path} HTTP/1.1\r\nHost: {host}\r\n{token}Connection: close\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+        "{method} {path} HTTP/1.1\r\nHost: {host}\r\n{token}{headers}Connection: close\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
         body.len()
-    )
-    .unwrap();
+    )?;
     let mut reader = BufReader::new(stream);
     let mut status = String::new();
-    reader.read_line(&mut status).unwrap();
-    let code =
-        status.split(' ').nth(1).and_then(|code| code.parse().ok()).unwrap_or_else(|| panic!("{status:?}"));
-    let mut chunked = false;
+    reader.read_line(&mut status)?;
+    let code = status.split(' ').nth(1).and_then(|code| code.parse().ok()).ok_or_else(cut_off)?;
+    let (mut chunked, mut length) = (false, None);
     loop {
         let mut line = String::new();
-        reader.read_line(&mut line).unwrap();
-        chunked |= line.to_lowercase().starts_with("transfer-encoding: chunked");
+        reader.read_line(&mut line)?;
+        let line = line.to_lowercase();
+        chunked |= line.starts_with("transfer-encoding: chunked");
+        length = length.or(line.strip_prefix("content-length:").and_then(|text| text.trim().parse().ok()));
         if line.trim().is_empty() {
             break;
         }
     }
     let mut body = Vec::new();
-    reader.read_to_end(&mut body).unwrap();
+    reader.read_to_end(&mut body)?;
     let body = if chunked { unchunked(&body) } else { body };
-    (code, String::from_utf8(body).unwrap())
+    if length.is_some_and(|length: usize| body.len() < length) {
+        return Err(cut_off());
+    }
+    Ok((code, String::from_utf8(body).unwrap()))
+}
+
+fn cut_off() -> io::Error {
+    io::Error::new(io::ErrorKind::UnexpectedEof, "the answer was cut off")
 }
 
 fn unchunked(mut rest: &[u8]) -> Vec<u8> {
@@ -68,6 +86,20 @@ impl Server {
     pub fn post(&self, path: &str, body: &Value) -> (u16, Value) {
         let (status, text) = send(&self.url, Some(&self.token), "POST", path, Some(&body.to_string()));
         (status, serde_json::from_str(&text).unwrap_or(Value::String(text)))
+    }
+
+    /// The same where there may be no answer any more, and with an idempotency key.
+    pub fn try_post(&self, path: &str, body: &Value, key: Option<&str>) -> io::Result<(u16, Value)> {
+        let headers = key.map(|key| format!("Idempotency-Key: {key}\r\n")).unwrap_or_default();
+        let (status, text) =
+            try_send(&self.url, Some(&self.token), "POST", path, &body.to_string(), &headers)?;
+        Ok((status, serde_json::from_str(&text).unwrap_or(Value::String(text))))
+    }
+
+    /// What is there, where there may be no answer any more.
+    pub fn try_get(&self, path: &str) -> io::Result<(u16, Value)> {
+        let (status, text) = try_send(&self.url, Some(&self.token), "GET", path, "", "")?;
+        Ok((status, serde_json::from_str(&text).unwrap_or(Value::String(text))))
     }
 
     /// Starts a run and waits until it ends or needs a person.

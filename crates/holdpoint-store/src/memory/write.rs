@@ -94,7 +94,8 @@ impl State {
     }
 
     pub(super) fn commit(&mut self, cx: &Context, step: Step, now: Timestamp) -> Result<Committed> {
-        let Step { run, epoch, expected_seq, writes, next } = step;
+        // Nobody takes a run over from a process whose runs end with it: claims without progress are not counted.
+        let Step { run, epoch, expected_seq, writes, next, progress: _ } = step;
         let id = run.id();
         let Some(row) = self.runs.get(&id).filter(|row| *row.run.tenant() == cx.tenant) else {
             return Ok(Committed::Fenced);

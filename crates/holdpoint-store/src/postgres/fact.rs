@@ -18,6 +18,7 @@ use crate::chain::{self, ms};
 use crate::clock::from_ms;
 use crate::compact::{EntryBuilder, FactRef};
 use crate::facts::{self, Closing, Judgement, Request};
+use crate::failpoint::failpoint;
 use crate::{CancelReply, Context, Decide, DecideReply, Error, Noted, Owner, codes, compact};
 
 /// Moves a run on by one event and one record, and takes it where it has no owner.
@@ -42,7 +43,11 @@ impl PostgresStore {
             Judgement::Take(decision) => {
                 let stored = (*decision).clone();
                 let closing = Closing::Decided(decision);
-                match self.close_by_fact(&client, cx.tenant.as_str(), &request, closing, at).await? {
+                // One statement is one transaction: what died before it sent nothing.
+                failpoint("store.decide.before_commit");
+                let closed = self.close_by_fact(&client, cx.tenant.as_str(), &request, closing, at).await?;
+                failpoint("store.decide.after_commit");
+                match closed {
                     Some(noted) => Ok(DecideReply::Taken { decision: stored, noted }),
                     // Somebody, or the deadline, was faster: judged again, it shows.
                     None => Err(Fault::Again(Error::Unavailable("the request is being decided".into()))),
@@ -208,7 +213,14 @@ impl PostgresStore {
                 noted.extend(self.close_by_fact(&transaction, tenant, &request, Closing::Expired, at).await?);
             }
         }
+        let any = !noted.is_empty();
+        if any {
+            failpoint("store.expire.before_commit");
+        }
         transaction.commit().await.map_err(of_commit)?;
+        if any {
+            failpoint("store.expire.after_commit");
+        }
         Ok(noted)
     }
 
@@ -264,7 +276,10 @@ impl PostgresStore {
             &ms(at),
             &noted_before,
         ];
-        match client.query_opt(&statement, &parameters).await.map_err(of_commit)? {
+        failpoint("store.cancel.before_commit");
+        let row = client.query_opt(&statement, &parameters).await.map_err(of_commit)?;
+        failpoint("store.cancel.after_commit");
+        match row {
             Some(row) => Ok(CancelReply::Noted(self.noted(tenant, run, body, &row)?)),
             None => Err(Fault::Again(Error::Unavailable("the run is being cancelled or ending".into()))),
         }

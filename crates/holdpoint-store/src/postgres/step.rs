@@ -12,6 +12,7 @@ use super::rows::{self, Done, Head, due, head_columns, now, select_request};
 use super::{PostgresStore, key};
 use crate::chain::{self, ms};
 use crate::facts;
+use crate::failpoint::failpoint;
 use crate::prepared::Prepared;
 use crate::{
     Committed, Context, Error, IdempotencyKey, KeyUse, Next, Started, ToolSet, codes, compact, writes,
@@ -90,7 +91,9 @@ impl PostgresStore {
             self.insert_run(&transaction, cx, &head, new, previous),
         )
         .await?;
+        failpoint("store.start.before_commit");
         transaction.commit().await.map_err(of_commit)?;
+        failpoint("store.start.after_commit");
         Ok(Started::Created { at, has_history: previous.is_some() })
     }
 
@@ -171,7 +174,9 @@ impl PostgresStore {
             self.update_run(&transaction, tenant, &head, new),
         )
         .await?;
+        failpoint("store.commit.before_commit");
         transaction.commit().await.map_err(of_commit)?;
+        failpoint("store.commit.after_commit");
         Ok(Committed::Done { next_seq: head.next_seq })
     }
 
@@ -184,11 +189,11 @@ impl PostgresStore {
     ) -> Done<()> {
         let (owner, wake_at) = self.left(new.next, head.now);
         let sql = "UPDATE run SET status = $3, next_seq = $4, step_seq = $4, open_requests = $5, \
-                   committed_round = $6, claims = 0, tool_digest = $7, audit_records = $8, audit_hash = $9, \
+                   committed_round = $6, claims = CASE WHEN $14 THEN 0 ELSE claims END, tool_digest = $7, audit_records = $8, audit_hash = $9, \
                    snapshot_version = $10, snapshot = $11, owner = $12, wake_at = $13 \
                    WHERE tenant_id = $1 AND run_id = $2";
         let statement = transaction.prepare_cached(sql).await?;
-        let parameters: [&(dyn ToSql + Sync); 13] = [
+        let parameters: [&(dyn ToSql + Sync); 14] = [
             &tenant,
             &new.run.0,
             &(codes::run_status::code(new.status) as i16),
@@ -202,6 +207,7 @@ impl PostgresStore {
             &new.snapshot,
             &owner,
             &wake_at,
+            &new.progress,
         ];
         transaction.execute(&statement, &parameters).await?;
         Ok(())

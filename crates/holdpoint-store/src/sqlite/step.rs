@@ -192,12 +192,13 @@ impl Txn<'_> {
     /// A step that keeps the run leaves the owner's columns alone, and with them their index.
     fn update_run(&self, head: &Head, new: &Prepared, now: Timestamp) -> Done<()> {
         let keeps = "UPDATE run SET status = ?3, next_seq = ?4, step_seq = ?4, open = ?5, committed_round = ?6, \
-                     claims = 0, tool_set = ?7, audit_records = ?8, audit_hash = ?9, snapshot_version = ?10, \
+                     claims = claims * ?12, tool_set = ?7, audit_records = ?8, audit_hash = ?9, snapshot_version = ?10, \
                      snapshot = ?11 WHERE tenant = ?1 AND id = ?2";
         let leaves = "UPDATE run SET status = ?3, next_seq = ?4, step_seq = ?4, open = ?5, committed_round = ?6, \
-                      claims = 0, tool_set = ?7, audit_records = ?8, audit_hash = ?9, snapshot_version = ?10, \
+                      claims = claims * ?12, tool_set = ?7, audit_records = ?8, audit_hash = ?9, snapshot_version = ?10, \
                       snapshot = ?11, owner = ?12, wake_at = ?13 WHERE tenant = ?1 AND id = ?2";
         let id = head.id.0.as_bytes();
+        let claims_stay = i64::from(!new.progress);
         let status = codes::run_status::code(new.status);
         let (next_seq, records) = (head.next_seq as i64, head.chain.records as i64);
         let hash = head.chain.hash;
@@ -216,7 +217,8 @@ impl Txn<'_> {
                     records,
                     hash,
                     SNAPSHOT_VERSION,
-                    new.snapshot
+                    new.snapshot,
+                    claims_stay
                 ],
             )?;
         } else {
@@ -236,7 +238,8 @@ impl Txn<'_> {
                     SNAPSHOT_VERSION,
                     new.snapshot,
                     owner,
-                    wake_at
+                    wake_at,
+                    claims_stay
                 ],
             )?;
         }

@@ -220,6 +220,7 @@ fn a_run_that_ends_every_process_is_set_aside() {
             let bed = place.bed();
             let taken = bed.store.recover(10).await.unwrap();
             assert_eq!(taken.len(), 2);
+            taken_up_again(&bed, &poison).await;
             // This one gets on, the other does not.
             let loaded = bed.store.load(&ana(), well.id()).await.unwrap().unwrap();
             let mut well = Walk::of(&bed.store, &ana(), loaded);
@@ -240,6 +241,16 @@ fn a_run_that_ends_every_process_is_set_aside() {
         // An operator can still take it.
         assert!(bed.store.take(&ana(), poison.id()).await.unwrap().is_some());
     });
+}
+
+/// The step that asks the model once more, after which the process ends again.
+async fn taken_up_again(bed: &Bed, run: &Walk) {
+    let loaded = bed.store.load(&ana(), run.id()).await.unwrap().unwrap();
+    let mut walk = Walk::of(&bed.store, &ana(), loaded);
+    walk.run.add_active_ms(1);
+    let step = walk.made(holdpoint_core::run::Changes::default(), Next::Keep);
+    let step = holdpoint_store::Step { progress: false, ..step };
+    assert!(matches!(bed.store.commit(&ana(), step).await.unwrap(), Committed::Done { .. }));
 }
 
 #[test]

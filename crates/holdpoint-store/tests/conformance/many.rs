@@ -159,6 +159,13 @@ fn a_run_that_ends_every_process_is_set_aside() {
         for _ in 0..CLAIMS_WITHOUT_PROGRESS_MAX {
             let store = database.store(u64::MAX, clock.clone()).await;
             assert_eq!(store.recover(10).await.unwrap().len(), 1);
+            // The model is asked once more, or a tool started; then this process ends, too.
+            let loaded = store.load(&ana(), poison.id()).await.unwrap().unwrap();
+            let mut walk = Walk::of(&(store.clone() as Arc<dyn Store>), &ana(), loaded);
+            walk.run.add_active_ms(1);
+            let step = walk.made(holdpoint_core::run::Changes::default(), Next::Keep);
+            let step = holdpoint_store::Step { progress: false, ..step };
+            assert!(matches!(store.commit(&ana(), step).await.unwrap(), Committed::Done { .. }));
             store.close().await.unwrap();
         }
         let store: Arc<dyn Store> = database.store(u64::MAX, clock.clone()).await;

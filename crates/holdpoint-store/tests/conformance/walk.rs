@@ -153,7 +153,8 @@ impl Walk {
 
     pub fn made(&self, changes: Changes, next: Next) -> Step {
         let writes = self.writes(changes);
-        Step { run: self.run.clone(), epoch: self.epoch, expected_seq: self.next_seq, writes, next }
+        let (run, epoch, expected_seq) = (self.run.clone(), self.epoch, self.next_seq);
+        Step { run, epoch, expected_seq, writes, next, progress: true }
     }
 
     /// Stores a step; it must go through.

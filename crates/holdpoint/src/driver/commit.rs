@@ -21,15 +21,15 @@ pub(super) enum Stored {
 }
 
 impl Driver {
-    pub(super) async fn commit(&mut self, changes: Changes, next: Next) -> Stored {
+    pub(super) async fn commit(&mut self, changes: Changes, next: Next, progress: bool) -> Stored {
         let mut writes = writes(self.run.id(), self.next_seq, changes);
         writes.tools = self.new_tools.clone();
         let events = writes.events.clone();
         let messages = writes.messages.clone();
         let committed_round = writes.committed_round;
         let opened = !writes.opened.is_empty();
-        let step =
-            Step { run: self.run.clone(), epoch: self.epoch, expected_seq: self.next_seq, writes, next };
+        let (run, epoch, expected_seq) = (self.run.clone(), self.epoch, self.next_seq);
+        let step = Step { run, epoch, expected_seq, writes, next, progress };
         match self.persist(step).await {
             Some(Committed::Done { next_seq }) => self.next_seq = next_seq,
             Some(Committed::Moved) => return Stored::Moved,

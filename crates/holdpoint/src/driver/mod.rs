@@ -141,7 +141,10 @@ impl Driver {
                 }
             }
             let next = self.next_of(&effects);
-            match self.commit(changes, next).await {
+            // What only works on where another process left off may end this one, too.
+            let taken_up = inputs.iter().any(|input| matches!(input, Input::Recovered { .. }));
+            let progress = next != Next::Keep || !taken_up;
+            match self.commit(changes, next, progress).await {
                 commit::Stored::Done if next == Next::Keep => {
                     if !self.knows_history(&effects).await {
                         return Flow::Lost;

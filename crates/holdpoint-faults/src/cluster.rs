@@ -152,7 +152,11 @@ impl Cluster {
         dump.arg("-h").arg(&self.dir).args(["-p", &self.port.to_string(), "-U", "holdpoint"]);
         let output = dump.args(["--inserts", "--no-owner", database]).output().unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        String::from_utf8(output.stdout).unwrap()
+        // What is meant for `psql` alone is left out.
+        let text = String::from_utf8(output.stdout).unwrap();
+        text.lines()
+            .filter(|line| !line.starts_with('\\'))
+            .fold(String::new(), |text, line| text + line + "\n")
     }
 
     /// Starts it, and waits until it answers.

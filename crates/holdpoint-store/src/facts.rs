@@ -302,6 +302,10 @@ pub(crate) fn outranks(noted: Option<&CancelNote>, kind: CancelKind) -> bool {
 /// Claims without a step in between after which a run is set aside: something in it ends every process that carries it on.
 pub const CLAIMS_WITHOUT_PROGRESS_MAX: u32 = 5;
 
+/// From so many on, a process takes such a run up only when it has no other in hand: one of them ends the processes, and the
+/// others are not to be set aside with it.
+pub const CLAIMS_ALONE_FROM: u32 = 3;
+
 /// Writes down that a run is set aside.
 #[cfg(any(feature = "sqlite", feature = "postgres"))]
 pub(crate) fn quarantine(claims: u32) -> (EventBody, AuditRecord) {

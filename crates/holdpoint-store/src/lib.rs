@@ -38,7 +38,7 @@ mod writes;
 pub use checkup::{Checkup, CommitFigures, StoredFigures};
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use error::*;
-pub use facts::CLAIMS_WITHOUT_PROGRESS_MAX;
+pub use facts::{CLAIMS_ALONE_FROM, CLAIMS_WITHOUT_PROGRESS_MAX};
 pub use failpoint::failpoint;
 pub use keys::KEY_RESERVED_MS;
 pub use memory::MemoryStore;

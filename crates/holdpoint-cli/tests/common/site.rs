@@ -77,6 +77,12 @@ impl Site {
         cluster.sql(name, sql)
     }
 
+    /// The whole of its PostgreSQL database, as SQL.
+    pub fn dump(&self) -> String {
+        let (cluster, name) = self.postgres();
+        cluster.dump(name)
+    }
+
     /// The URL of its PostgreSQL database.
     pub fn url(&self) -> String {
         let (cluster, name) = self.postgres();

@@ -14,7 +14,7 @@ use super::{LEASE_MS, PostgresStore};
 use crate::chain::{self, ms};
 use crate::clock::from_ms;
 use crate::compact::EntryBuilder;
-use crate::facts::{self, CLAIMS_WITHOUT_PROGRESS_MAX};
+use crate::facts::{self, CLAIMS_ALONE_FROM, CLAIMS_WITHOUT_PROGRESS_MAX};
 use crate::{Context, Error, Result, Taken};
 
 impl PostgresStore {
@@ -63,7 +63,7 @@ impl PostgresStore {
             "SELECT tenant_id, run_id, actor, claims FROM run WHERE owner IS NOT NULL AND owner <> $2 AND NOT EXISTS \
              (SELECT 1 FROM instance WHERE instance_id = run.owner AND expires_at > ",
             due!("1"),
-            ") ORDER BY run_id LIMIT $3 FOR UPDATE SKIP LOCKED"
+            ") ORDER BY claims, run_id LIMIT $3 FOR UPDATE SKIP LOCKED"
         );
         let ready = concat!(
             "SELECT tenant_id, run_id, actor, claims FROM run WHERE owner IS NULL AND wake_at IS NOT NULL \
@@ -83,6 +83,8 @@ impl PostgresStore {
                 let claims = rows::small(row.try_get(3)?);
                 if crashed && claims >= CLAIMS_WITHOUT_PROGRESS_MAX {
                     self.quarantine(&transaction, tenant, run, claims).await?;
+                } else if crashed && claims >= CLAIMS_ALONE_FROM && self.has_a_suspect(&transaction).await? {
+                    // Left to another instance, or to a later look.
                 } else if self.take_over(&transaction, tenant, run).await? {
                     let tenant = holdpoint_protocol::TenantId::new(tenant);
                     let tenant = tenant.map_err(|_| Error::Corrupt("a name".into()))?;
@@ -93,6 +95,14 @@ impl PostgresStore {
             transaction.commit().await.map_err(of_commit)?;
         }
         Ok(taken)
+    }
+
+    /// Whether this instance has a run in hand that it took up as one to be alone with.
+    async fn has_a_suspect(&self, client: &impl GenericClient) -> Done<bool> {
+        let sql = "SELECT 1 FROM run WHERE owner = $1 AND claims > $2 LIMIT 1";
+        let statement = client.prepare_cached(sql).await?;
+        let from = CLAIMS_ALONE_FROM as i32;
+        Ok(client.query_opt(&statement, &[&self.instance.0, &from]).await?.is_some())
     }
 
     /// Sets a run aside that ended every process that carried it on. Its next epoch is nobody's.

@@ -7,7 +7,7 @@ use super::rows;
 use super::txn::{Done, Head, Txn};
 use crate::chain::ms;
 use crate::codes;
-use crate::facts::{self, CLAIMS_WITHOUT_PROGRESS_MAX};
+use crate::facts::{self, CLAIMS_ALONE_FROM, CLAIMS_WITHOUT_PROGRESS_MAX};
 use crate::{Context, Taken};
 
 impl Txn<'_> {
@@ -26,13 +26,13 @@ impl Txn<'_> {
     pub(super) fn recover(&mut self, limit: usize) -> Done<Vec<Taken>> {
         let mut taken = Vec::new();
         let rows = i64::try_from(limit).unwrap_or(i64::MAX);
-        let left = "SELECT tenant, id FROM run WHERE owner > 0 AND owner < ?1 LIMIT ?2";
+        let left = "SELECT tenant, id FROM run WHERE owner > 0 AND owner < ?1 ORDER BY claims, id LIMIT ?2";
         let read = |row: &Row<'_>| Ok((row.get::<_, i64>(0)?, rows::run_id(row, 1)?));
         for (tenant, run) in self.many(left, params![self.caches.incarnation, rows], read)? {
             let Some(mut head) = self.head(tenant, run)? else { continue };
             if head.claims >= CLAIMS_WITHOUT_PROGRESS_MAX {
                 self.quarantine(&mut head)?;
-            } else {
+            } else if head.claims < CLAIMS_ALONE_FROM || !self.has_a_suspect()? {
                 self.own(&mut head)?;
                 taken.push(Taken { cx: self.cx(&head)?, run, crashed: true });
             }
@@ -45,6 +45,13 @@ impl Txn<'_> {
             taken.push(Taken { cx: self.cx(&head)?, run, crashed: false });
         }
         Ok(taken)
+    }
+
+    /// Whether this process has a run in hand that it took up as one to be alone with.
+    fn has_a_suspect(&self) -> Done<bool> {
+        let sql = "SELECT 1 FROM run WHERE owner = ?1 AND claims > ?2 LIMIT 1";
+        let found = self.many(sql, params![self.caches.incarnation, CLAIMS_ALONE_FROM], |_| Ok(()))?;
+        Ok(!found.is_empty())
     }
 
     /// Gives back a run that this process owns at this epoch.

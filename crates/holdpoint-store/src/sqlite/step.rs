@@ -195,7 +195,7 @@ impl Txn<'_> {
                      claims = claims * ?12, tool_set = ?7, audit_records = ?8, audit_hash = ?9, snapshot_version = ?10, \
                      snapshot = ?11 WHERE tenant = ?1 AND id = ?2";
         let leaves = "UPDATE run SET status = ?3, next_seq = ?4, step_seq = ?4, open = ?5, committed_round = ?6, \
-                      claims = claims * ?12, tool_set = ?7, audit_records = ?8, audit_hash = ?9, snapshot_version = ?10, \
+                      claims = claims * ?14, tool_set = ?7, audit_records = ?8, audit_hash = ?9, snapshot_version = ?10, \
                       snapshot = ?11, owner = ?12, wake_at = ?13 WHERE tenant = ?1 AND id = ?2";
         let id = head.id.0.as_bytes();
         let claims_stay = i64::from(!new.progress);

@@ -243,6 +243,36 @@ fn a_run_that_ends_every_process_is_set_aside() {
     });
 }
 
+/// What is in hand when a process ends is not all to blame for it.
+#[test]
+fn runs_that_were_there_when_processes_ended_are_taken_up_one_at_a_time() {
+    let place = Place::new();
+    block_on(async {
+        let bed = place.bed();
+        let runs = [Walk::started(&bed, &ana(), "a").await, Walk::started(&bed, &ana(), "b").await];
+        bed.store.close().await.unwrap();
+        for _ in 0..holdpoint_store::CLAIMS_ALONE_FROM {
+            let bed = place.bed();
+            assert_eq!(bed.store.recover(10).await.unwrap().len(), 2);
+            for run in &runs {
+                taken_up_again(&bed, run).await;
+            }
+            bed.store.close().await.unwrap();
+        }
+        let bed = place.bed();
+        let first = bed.store.recover(10).await.unwrap();
+        assert_eq!((first.len(), bed.store.recover(10).await.unwrap().len()), (1, 0), "alone");
+        // It gets on: it was not the one.
+        let loaded = bed.store.load(&ana(), first[0].run).await.unwrap().unwrap();
+        let mut well = Walk::of(&bed.store, &ana(), loaded);
+        well.run.add_active_ms(1);
+        well.stored(holdpoint_core::run::Changes::default(), Next::Keep).await;
+        let second = bed.store.recover(10).await.unwrap();
+        assert_eq!(second.len(), 1);
+        assert_ne!(second[0].run, first[0].run);
+    });
+}
+
 /// The step that asks the model once more, after which the process ends again.
 async fn taken_up_again(bed: &Bed, run: &Walk) {
     let loaded = bed.store.load(&ana(), run.id()).await.unwrap().unwrap();

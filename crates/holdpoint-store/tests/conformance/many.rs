@@ -159,13 +159,7 @@ fn a_run_that_ends_every_process_is_set_aside() {
         for _ in 0..CLAIMS_WITHOUT_PROGRESS_MAX {
             let store = database.store(u64::MAX, clock.clone()).await;
             assert_eq!(store.recover(10).await.unwrap().len(), 1);
-            // The model is asked once more, or a tool started; then this process ends, too.
-            let loaded = store.load(&ana(), poison.id()).await.unwrap().unwrap();
-            let mut walk = Walk::of(&(store.clone() as Arc<dyn Store>), &ana(), loaded);
-            walk.run.add_active_ms(1);
-            let step = walk.made(holdpoint_core::run::Changes::default(), Next::Keep);
-            let step = holdpoint_store::Step { progress: false, ..step };
-            assert!(matches!(store.commit(&ana(), step).await.unwrap(), Committed::Done { .. }));
+            step(&store, poison.id(), false).await;
             store.close().await.unwrap();
         }
         let store: Arc<dyn Store> = database.store(u64::MAX, clock.clone()).await;
@@ -176,6 +170,44 @@ fn a_run_that_ends_every_process_is_set_aside() {
         assert!(matches!(chain, Some(ChainCheck::Whole { .. })), "{chain:?}");
         let events = store.events(&ana(), poison.id(), 0, 100).await.unwrap().unwrap();
         assert!(events.last().unwrap().1.contains("\"quarantined\""));
+    });
+}
+
+/// The model is asked once more, or a tool started once more; or something new has happened.
+async fn step(store: &Arc<PostgresStore>, run: holdpoint_protocol::RunId, progress: bool) {
+    let loaded = store.load(&ana(), run).await.unwrap().unwrap();
+    let mut walk = Walk::of(&(Arc::clone(store) as Arc<dyn Store>), &ana(), loaded);
+    walk.run.add_active_ms(1);
+    let step = walk.made(holdpoint_core::run::Changes::default(), Next::Keep);
+    let step = holdpoint_store::Step { progress, ..step };
+    assert!(matches!(store.commit(&ana(), step).await.unwrap(), Committed::Done { .. }));
+}
+
+/// What is in hand when an instance ends is not all to blame for it.
+#[test]
+fn runs_that_were_there_when_instances_ended_are_taken_up_one_at_a_time() {
+    block_on(async {
+        let (database, clock) = (database().await, clock());
+        let first = Bed::of(database.store(u64::MAX, clock.clone()).await, clock.clone());
+        let runs =
+            [Walk::started(&first, &ana(), "a").await.id(), Walk::started(&first, &ana(), "b").await.id()];
+        first.store.close().await.unwrap();
+        for _ in 0..holdpoint_store::CLAIMS_ALONE_FROM {
+            let store = database.store(u64::MAX, clock.clone()).await;
+            assert_eq!(store.recover(10).await.unwrap().len(), 2);
+            for run in runs {
+                step(&store, run, false).await;
+            }
+            store.close().await.unwrap();
+        }
+        let store = database.store(u64::MAX, clock.clone()).await;
+        let first = store.recover(10).await.unwrap();
+        assert_eq!((first.len(), store.recover(10).await.unwrap().len()), (1, 0), "alone");
+        // It gets on: it was not the one.
+        step(&store, first[0].run, true).await;
+        let second = store.recover(10).await.unwrap();
+        assert_eq!(second.len(), 1);
+        assert_ne!(second[0].run, first[0].run);
     });
 }
 

@@ -1,0 +1,125 @@
+//! Much at once, and much in one.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use crate::bed::{asked, assert_whole, bash, decide, events, serve, start};
+use crate::common::http::Server;
+use crate::common::process::Serving;
+use crate::common::site::{Database, Site, script};
+use crate::common::until;
+
+/// An instance takes 4,096 connections at most; so many watch through each of three.
+const WATCHERS_EACH: usize = 3_400;
+/// Database transactions a second that all instances together may need while nothing happens, however many watch.
+const IDLE_TRANSACTIONS_MAX: u64 = 150;
+
+/// Ten thousand clients on the stream of one run, through three instances. All see all of it.
+pub fn ten_thousand_watch_one_run_and_the_database_is_read_once() {
+    let site = bash("echo ran >> log.txt");
+    let instances: Vec<Serving> = (0..3).map(|_| serve(&site)).collect();
+    let run = start(&instances[0].server);
+    let threads = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    let (open, whole) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let began = Instant::now();
+    for instance in &instances {
+        for _ in 0..WATCHERS_EACH {
+            threads.spawn(watch(instance.server.clone(), run.clone(), Arc::clone(&open), Arc::clone(&whole)));
+        }
+    }
+    let all = WATCHERS_EACH * instances.len();
+    until("everybody to watch", || (open.load(Ordering::Relaxed) == all).then_some(()));
+    println!("{all} streams open after {:?}", began.elapsed());
+    let transactions = || -> u64 {
+        let sql =
+            "SELECT xact_commit + xact_rollback FROM pg_stat_database WHERE datname = current_database()";
+        site.sql(sql).parse().unwrap()
+    };
+    let (before, from) = (transactions(), Instant::now());
+    std::thread::sleep(Duration::from_secs(4));
+    let idle = (transactions() - before) * 1_000 / from.elapsed().as_millis() as u64;
+    println!("{idle} transactions a second while nothing happens");
+    assert!(idle <= IDLE_TRANSACTIONS_MAX, "{idle} transactions a second while nothing happens");
+    let decided = Instant::now();
+    decide(&instances[1].server, &asked(&instances[1].server, &run, "approval"), "approve");
+    until("everybody to have seen the end", || (whole.load(Ordering::Relaxed) == all).then_some(()));
+    println!("all saw the end {:?} after the decision", decided.elapsed());
+    assert_whole(&instances[2].server, &run);
+}
+
+/// Reads the stream to its end, and counts itself if it was whole.
+async fn watch(server: Server, run: String, open: Arc<AtomicUsize>, whole: Arc<AtomicUsize>) {
+    let host = server.url.strip_prefix("http://").unwrap();
+    let mut stream = loop {
+        match TcpStream::connect(host).await {
+            Ok(stream) => break stream,
+            Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
+        }
+    };
+    let request = format!(
+        "GET /v1/runs/{run}/events HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {}\r\n\r\n",
+        server.token
+    );
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let (mut text, mut buffer, mut counted) = (String::new(), [0; 4096], false);
+    loop {
+        let length = stream.read(&mut buffer).await.unwrap();
+        text.push_str(&String::from_utf8_lossy(&buffer[..length]));
+        if !counted && text.contains("\"type\":\"suspended\"") {
+            counted = true;
+            open.fetch_add(1, Ordering::Relaxed);
+        }
+        if text.contains("\"type\":\"finish\"") {
+            let once = |kind: &str| {
+                text.matches(&format!("data:{{\"type\":\"{kind}\"")).count()
+                    + text.matches(&format!("data: {{\"type\":\"{kind}\"")).count()
+                    == 1
+            };
+            if ["approval_request", "decision", "tool_result", "finish"].iter().all(|kind| once(kind)) {
+                whole.fetch_add(1, Ordering::Relaxed);
+            }
+            return;
+        }
+        if length == 0 {
+            return;
+        }
+    }
+}
+
+/// As many bytes as a call may have, with everything in them that JSON can hold and databases have choked on.
+pub fn large_arguments_and_nul_are_kept_whole_on_both_stores() {
+    // Of 256 KiB: what is not the text itself is left room for.
+    let text = format!("{}{}", "a\u{0}b\\u0000\u{1}\"\\\u{10ffff}", "ä".repeat(100_000));
+    let arguments = json!({ "path": "log.txt", "content": text }).to_string();
+    let too_long = format!("{{\"path\":\"log.txt\",\"content\":\"{}\"}}", "x".repeat(256 * 1024));
+    for database in [Database::File, Database::postgres()] {
+        let site = Site::on(database, &script(&[("Write", Value::String(arguments.clone()))]));
+        let mut serving = serve(&site);
+        let run = start(&serving.server);
+        serving.signal("-TERM");
+        serving.wait();
+        let mut serving = serve(&site);
+        let request = asked(&serving.server, &run, "approval");
+        assert_eq!(request["request"]["arguments"], arguments, "it is shown as it is");
+        decide(&serving.server, &request, "approve");
+        assert_whole(&serving.server, &run);
+        assert_eq!(std::fs::read_to_string(site.path("work/log.txt")).unwrap(), text);
+        // One that is over the limit is an error of the model's, and runs nothing.
+        site.write("script.yaml", &script(&[("Write", Value::String(too_long.clone()))]));
+        serving.signal("-TERM");
+        serving.wait();
+        let serving = serve(&site);
+        let (status, answer) = serving.server.chat("go");
+        assert_eq!((status, &answer["text"]), (200, &json!("done")), "{answer}");
+        let run = answer["runId"].as_str().unwrap();
+        let events = events(&serving.server, run);
+        let result = events.iter().find(|event| event["type"] == "tool_result").unwrap();
+        assert_eq!(result["toolResults"][0]["status"], "arguments_too_large");
+        assert_eq!(std::fs::read_to_string(site.path("work/log.txt")).unwrap(), text);
+    }
+}

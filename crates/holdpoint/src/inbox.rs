@@ -16,7 +16,7 @@ use tokio::time::Instant;
 use crate::Runtime;
 use crate::inner::Inner;
 use crate::lookout::LOOK_EVERY;
-use crate::ring::{Lagged, Reader, Ring};
+use crate::ring::{Reader, Ring};
 
 /// How many of those that wait are looked at, the newest: what was opened before them is in the list, and that it closed
 /// elsewhere is not told live.
@@ -63,7 +63,7 @@ impl Runtime {
 impl Inbox {
     /// The next change. May be dropped while it waits, and called again.
     pub async fn next(&mut self) -> InboxChange {
-        self.changes.next().await.unwrap_or_else(|Lagged| InboxChange::Lagged)
+        self.changes.next().await.unwrap_or(InboxChange::Lagged)
     }
 }
 

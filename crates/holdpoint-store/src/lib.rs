@@ -38,7 +38,7 @@ mod writes;
 #[cfg(any(feature = "sqlite", feature = "postgres"))]
 pub use checkup::{Checkup, CommitFigures, StoredFigures};
 pub use clock::{Clock, ManualClock, SystemClock};
-pub use effects::{BUSINESS_KEY_MAX_BYTES, EffectEnd, EffectKey, EffectRecord, EffectUse, RecordedEffect};
+pub use effects::{EffectEnd, EffectKey, EffectRecord, EffectUse, RecordedEffect};
 pub use error::*;
 pub use facts::CLAIMS_WITHOUT_PROGRESS_MAX;
 pub use failpoint::failpoint;

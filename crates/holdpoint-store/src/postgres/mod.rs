@@ -57,7 +57,7 @@ const COUNT_MARGIN: u64 = 30_000;
 
 /// The migrations, in order; the schema's version is how many of them it has had.
 const MIGRATIONS: [&str; 2] =
-    [include_str!("migrations/0001_start.sql"), include_str!("migrations/0003_effect.sql")];
+    [include_str!("migrations/0001_start.sql"), include_str!("migrations/0002_effect.sql")];
 
 /// Does an operation, and does it again while another transaction is in its way, each time after a wait of another length.
 macro_rules! again {

@@ -13,8 +13,8 @@ use holdpoint::protocol::{
 };
 use holdpoint::store::{
     AuditRow, CancelReply, ChainCheck, Committed, Context, Decide, DecideReply, EffectEnd, EffectKey,
-    EffectRecord, EffectUse, Error, IdempotencyKey, InteractionFilter, KeyUse, Loaded, MemoryStore, Noted,
-    PageRequest, Result, RunFilter, StartRun, Started, Stats, Step, Store, StoredAnswer, Taken,
+    EffectRecord, EffectUse, Error, IdempotencyKey, InteractionFilter, KeyUse, Known, Loaded, MemoryStore,
+    Noted, PageRequest, Result, RunFilter, StartRun, Started, Stats, Step, Store, StoredAnswer, Taken,
 };
 use tokio::sync::Notify;
 
@@ -138,6 +138,12 @@ impl Store for FaultyStore {
         limit: usize,
     ) -> Result<Option<Vec<(u64, Arc<str>)>>> {
         self.inner.events(cx, run, after, limit).await
+    }
+    async fn moved(&self, known: &[Known]) -> Result<Vec<RunId>> {
+        self.inner.moved(known).await
+    }
+    async fn newest_pending(&self, cx: &Context, limit: usize) -> Result<Vec<(Timestamp, RequestId)>> {
+        self.inner.newest_pending(cx, limit).await
     }
     async fn interaction(&self, cx: &Context, request: RequestId) -> Result<Option<Interaction>> {
         self.inner.interaction(cx, request).await

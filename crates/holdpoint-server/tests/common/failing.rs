@@ -74,6 +74,8 @@ pass! {
     read next_deadline() -> Option<Timestamp>;
     read history(cx: &Context, conversation: &ConversationId, run: RunId) -> Vec<Arc<Message>>;
     read events(cx: &Context, run: RunId, after: u64, limit: usize) -> Option<Vec<(u64, Arc<str>)>>;
+    read moved(known: &[Known]) -> Vec<RunId>;
+    read newest_pending(cx: &Context, limit: usize) -> Vec<(Timestamp, RequestId)>;
     read interaction(cx: &Context, request: RequestId) -> Option<Interaction>;
     read interactions(cx: &Context, filter: &InteractionFilter, page: &PageRequest) -> Page<Interaction>;
     read run(cx: &Context, run: RunId) -> Option<RunView>;

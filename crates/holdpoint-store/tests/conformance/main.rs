@@ -19,3 +19,4 @@ mod model;
 mod starts;
 mod steps;
 mod time;
+mod watch;

@@ -7,6 +7,7 @@
 mod address;
 mod checkup;
 mod claim;
+mod effects;
 mod error;
 mod fact;
 mod key;
@@ -56,7 +57,8 @@ const COUNT_BELIEVED: Duration = Duration::from_secs(1);
 const COUNT_MARGIN: u64 = 30_000;
 
 /// The migrations, in order; the schema's version is how many of them it has had.
-const MIGRATIONS: [&str; 1] = [include_str!("migrations/0001_start.sql")];
+const MIGRATIONS: [&str; 2] =
+    [include_str!("migrations/0001_start.sql"), include_str!("migrations/0002_effect.sql")];
 
 /// Does an operation, and does it again while another transaction is in its way, each time after a wait of another length.
 macro_rules! again {
@@ -79,6 +81,8 @@ macro_rules! again {
         }
     }};
 }
+use again;
+
 /// How to use a database.
 #[derive(Debug, Clone)]
 pub struct PostgresOptions {

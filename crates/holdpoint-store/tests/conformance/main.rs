@@ -9,6 +9,7 @@ mod walk;
 mod audit;
 mod claims;
 mod decisions;
+mod effects;
 mod file;
 mod keys;
 mod lists;

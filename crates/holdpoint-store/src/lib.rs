@@ -15,6 +15,7 @@ mod codes;
 #[cfg(any(feature = "sqlite", feature = "postgres"))]
 mod compact;
 mod cursor;
+mod effects;
 mod error;
 mod facts;
 mod failpoint;
@@ -37,6 +38,7 @@ mod writes;
 #[cfg(any(feature = "sqlite", feature = "postgres"))]
 pub use checkup::{Checkup, CommitFigures, StoredFigures};
 pub use clock::{Clock, ManualClock, SystemClock};
+pub use effects::{EffectEnd, EffectKey, EffectRecord, EffectUse, RecordedEffect};
 pub use error::*;
 pub use facts::{CLAIMS_ALONE_FROM, CLAIMS_WITHOUT_PROGRESS_MAX};
 pub use failpoint::failpoint;

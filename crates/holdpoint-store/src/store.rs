@@ -13,7 +13,7 @@ use holdpoint_protocol::{
     InteractionStatus, Page, Pending, RawJson, RequestId, RunId, RunView, TenantId, Then, Timestamp,
 };
 
-use crate::{AuditRow, ChainCheck, InteractionFilter, PageRequest, Result, RunFilter, Stats};
+use crate::{AuditRow, ChainCheck, EffectRecord, InteractionFilter, PageRequest, Result, RunFilter, Stats};
 
 /// On whose behalf the store is asked: from authentication and nothing else. Rows of another tenant do not exist.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,7 +29,7 @@ pub struct Context {
 /// Every write is one transaction and durable when the call returns. Every implementation passes the same
 /// conformance suite.
 #[async_trait]
-pub trait Store: Send + Sync + 'static {
+pub trait Store: EffectRecord {
     /// This process: the owner that its steps write as.
     fn instance(&self) -> InstanceId;
 
@@ -98,6 +98,12 @@ pub trait Store: Send + Sync + 'static {
         limit: usize,
     ) -> Result<Option<NumberedEvents>>;
 
+    /// Those of these runs that have later events than the one that is known of them. A run that is not there has none.
+    async fn moved(&self, known: &[Known]) -> Result<Vec<RunId>>;
+
+    /// The newest requests that wait for a person, newest first, and when each was opened.
+    async fn newest_pending(&self, cx: &Context, limit: usize) -> Result<Vec<(Timestamp, RequestId)>>;
+
     /// One interaction.
     async fn interaction(&self, cx: &Context, request: RequestId) -> Result<Option<Interaction>>;
 
@@ -139,6 +145,17 @@ pub trait Store: Send + Sync + 'static {
 
 /// Stored events: number and JSON.
 pub type NumberedEvents = Vec<(u64, Arc<str>)>;
+
+/// A run, and the number of the last event of it that is known.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Known {
+    /// Whose it is.
+    pub tenant: TenantId,
+    /// The run.
+    pub run: RunId,
+    /// The last event.
+    pub last: u64,
+}
 
 /// What a step writes.
 #[derive(Debug, Clone, Default)]

@@ -7,6 +7,7 @@
 mod address;
 mod checkup;
 mod claim;
+mod effects;
 mod error;
 mod fact;
 mod key;
@@ -14,6 +15,7 @@ mod read;
 mod rows;
 mod step;
 mod tls;
+mod watch;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -37,8 +39,8 @@ use crate::clock::{Clock, from_ms};
 use crate::prepared::Prepared;
 use crate::{
     AuditRow, CancelReply, ChainCheck, Committed, Context, Decide, DecideReply, Error, IdempotencyKey,
-    InteractionFilter, KeyUse, Loaded, Noted, NumberedEvents, PageRequest, Result, RunFilter, StartRun,
-    Started, Stats, Step, Store, StoredAnswer, Taken,
+    InteractionFilter, KeyUse, Known, Loaded, Noted, NumberedEvents, PageRequest, Result, RunFilter,
+    StartRun, Started, Stats, Step, Store, StoredAnswer, Taken,
 };
 
 /// How long an instance is taken to live after it renewed its lease.
@@ -55,7 +57,8 @@ const COUNT_BELIEVED: Duration = Duration::from_secs(1);
 const COUNT_MARGIN: u64 = 30_000;
 
 /// The migrations, in order; the schema's version is how many of them it has had.
-const MIGRATIONS: [&str; 1] = [include_str!("migrations/0001_start.sql")];
+const MIGRATIONS: [&str; 2] =
+    [include_str!("migrations/0001_start.sql"), include_str!("migrations/0002_effect.sql")];
 
 /// Does an operation, and does it again while another transaction is in its way, each time after a wait of another length.
 macro_rules! again {
@@ -78,6 +81,8 @@ macro_rules! again {
         }
     }};
 }
+use again;
+
 /// How to use a database.
 #[derive(Debug, Clone)]
 pub struct PostgresOptions {
@@ -321,6 +326,16 @@ impl Store for PostgresStore {
     ) -> Result<Option<NumberedEvents>> {
         self.open()?;
         again!(self, self.try_events(cx, run, after, limit))
+    }
+
+    async fn moved(&self, known: &[Known]) -> Result<Vec<RunId>> {
+        self.open()?;
+        again!(self, self.try_moved(known))
+    }
+
+    async fn newest_pending(&self, cx: &Context, limit: usize) -> Result<Vec<(Timestamp, RequestId)>> {
+        self.open()?;
+        again!(self, self.try_newest_pending(cx, limit))
     }
 
     async fn interaction(&self, cx: &Context, request: RequestId) -> Result<Option<Interaction>> {

@@ -8,6 +8,7 @@ mod ask;
 mod commit;
 mod executor;
 mod place;
+mod recorded;
 mod rule;
 
 use std::collections::{HashMap, VecDeque};

@@ -2,15 +2,17 @@
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
+use std::time::Duration;
 
 use serde_json::Value;
 
 /// Sends a request on a connection of its own. Gives the status and the body.
 pub fn send(url: &str, token: Option<&str>, method: &str, path: &str, body: Option<&str>) -> (u16, String) {
-    try_send(url, token, method, path, body.unwrap_or_default(), "").unwrap()
+    try_send(url, token, method, path, body.unwrap_or_default(), "", super::PATIENCE).unwrap()
 }
 
-/// The same, to a server that may be gone before it has answered. Further headers end in `\r\n` each.
+/// The same, to a server that may be gone before it has answered, or say nothing for longer than anybody waits. Further headers end
+/// in `\r\n` each.
 pub fn try_send(
     url: &str,
     token: Option<&str>,
@@ -18,10 +20,11 @@ pub fn try_send(
     path: &str,
     body: &str,
     headers: &str,
+    patience: Duration,
 ) -> io::Result<(u16, String)> {
     let host = url.strip_prefix("http://").unwrap();
     let mut stream = TcpStream::connect(host)?;
-    stream.set_read_timeout(Some(super::PATIENCE))?;
+    stream.set_read_timeout(Some(patience))?;
     let token = token.map(|token| format!("Authorization: Bearer {token}\r\n")).unwrap_or_default();
     write!(
         stream,
@@ -91,14 +94,25 @@ impl Server {
     /// The same where there may be no answer any more, and with an idempotency key.
     pub fn try_post(&self, path: &str, body: &Value, key: Option<&str>) -> io::Result<(u16, Value)> {
         let headers = key.map(|key| format!("Idempotency-Key: {key}\r\n")).unwrap_or_default();
-        let (status, text) =
-            try_send(&self.url, Some(&self.token), "POST", path, &body.to_string(), &headers)?;
+        let (status, text) = self.send("POST", path, &body.to_string(), &headers, super::PATIENCE)?;
         Ok((status, serde_json::from_str(&text).unwrap_or(Value::String(text))))
+    }
+
+    /// A request with what it says of itself; see [`try_send`].
+    pub fn send(
+        &self,
+        method: &str,
+        path: &str,
+        body: &str,
+        headers: &str,
+        patience: Duration,
+    ) -> io::Result<(u16, String)> {
+        try_send(&self.url, Some(&self.token), method, path, body, headers, patience)
     }
 
     /// What is there, where there may be no answer any more.
     pub fn try_get(&self, path: &str) -> io::Result<(u16, Value)> {
-        let (status, text) = try_send(&self.url, Some(&self.token), "GET", path, "", "")?;
+        let (status, text) = self.send("GET", path, "", "", super::PATIENCE)?;
         Ok((status, serde_json::from_str(&text).unwrap_or(Value::String(text))))
     }
 

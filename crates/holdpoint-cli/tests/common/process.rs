@@ -2,6 +2,7 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, ChildStdout, Command, ExitStatus, Output, Stdio};
+use std::thread::JoinHandle;
 
 use serde_json::Value;
 
@@ -50,6 +51,8 @@ pub struct Serving {
     /// The first line.
     pub line: Value,
     pub lines: BufReader<ChildStdout>,
+    /// Reads what it says to standard error, so that it never waits for somebody to.
+    said: Option<JoinHandle<String>>,
     ended: bool,
 }
 
@@ -63,18 +66,22 @@ impl Serving {
     pub fn try_start(mut command: Command) -> Result<Self, String> {
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap());
+        let mut stderr = child.stderr.take().unwrap();
+        let said = std::thread::spawn(move || {
+            let mut said = Vec::new();
+            stderr.read_to_end(&mut said).unwrap();
+            String::from_utf8_lossy(&said).into_owned()
+        });
         let mut first = String::new();
         lines.read_line(&mut first).unwrap();
         if first.is_empty() {
-            let mut said = String::new();
-            child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
             let code = child.wait().unwrap().code();
-            return Err(format!("{code:?}: {said}"));
+            return Err(format!("{code:?}: {}", said.join().unwrap()));
         }
         let line: Value = serde_json::from_str(&first).unwrap();
         let field = |name: &str| line[name].as_str().unwrap().to_owned();
         let server = Server { url: field("url"), token: field("token") };
-        Ok(Self { child, server, line, lines, ended: false })
+        Ok(Self { child, server, line, lines, said: Some(said), ended: false })
     }
 
     /// Waits for its end.
@@ -97,9 +104,7 @@ impl Serving {
 
     /// Everything it has said to standard error, once it has ended.
     pub fn said(&mut self) -> String {
-        let mut said = String::new();
-        self.child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
-        said
+        self.said.take().unwrap().join().unwrap()
     }
 }
 

@@ -16,14 +16,24 @@ use crate::common::until;
 
 /// An instance takes 4,096 connections at most; so many watch through each of three.
 const WATCHERS_EACH: usize = 3_400;
-/// Database transactions a second that all instances together may need while nothing happens, however many watch.
-const IDLE_TRANSACTIONS_MAX: u64 = 150;
+/// Database transactions a second that all instances together may need more while nothing happens, because somebody watches.
+const MORE_TRANSACTIONS_MAX: u64 = 60;
 
 /// Ten thousand clients on the stream of one run, through three instances. All see all of it.
 pub fn ten_thousand_watch_one_run_and_the_database_is_read_once() {
     let site = bash("echo ran >> log.txt");
     let instances: Vec<Serving> = (0..3).map(|_| serve(&site)).collect();
     let run = start(&instances[0].server);
+    let transactions = || -> u64 {
+        let sql = "SELECT xact_commit + xact_rollback FROM pg_stat_database WHERE datname = current_database()";
+        site.sql(sql).parse().unwrap()
+    };
+    let a_second = || {
+        let (before, from) = (transactions(), Instant::now());
+        std::thread::sleep(Duration::from_secs(3));
+        (transactions() - before) * 1_000 / from.elapsed().as_millis() as u64
+    };
+    let alone = a_second();
     let threads = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let (open, whole) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
     let began = Instant::now();
@@ -35,16 +45,11 @@ pub fn ten_thousand_watch_one_run_and_the_database_is_read_once() {
     let all = WATCHERS_EACH * instances.len();
     until("everybody to watch", || (open.load(Ordering::Relaxed) == all).then_some(()));
     println!("{all} streams open after {:?}", began.elapsed());
-    let transactions = || -> u64 {
-        let sql =
-            "SELECT xact_commit + xact_rollback FROM pg_stat_database WHERE datname = current_database()";
-        site.sql(sql).parse().unwrap()
-    };
-    let (before, from) = (transactions(), Instant::now());
-    std::thread::sleep(Duration::from_secs(4));
-    let idle = (transactions() - before) * 1_000 / from.elapsed().as_millis() as u64;
-    println!("{idle} transactions a second while nothing happens");
-    assert!(idle <= IDLE_TRANSACTIONS_MAX, "{idle} transactions a second while nothing happens");
+    // What was read for the openings is counted a moment later.
+    std::thread::sleep(Duration::from_secs(2));
+    let watched = a_second();
+    println!("{alone} transactions a second while nothing happens, {watched} with {all} that watch");
+    assert!(watched <= alone + MORE_TRANSACTIONS_MAX, "{watched}, and {alone} without them");
     let decided = Instant::now();
     decide(&instances[1].server, &asked(&instances[1].server, &run, "approval"), "approve");
     until("everybody to have seen the end", || (whole.load(Ordering::Relaxed) == all).then_some(()));

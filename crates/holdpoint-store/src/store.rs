@@ -12,8 +12,9 @@ use holdpoint_protocol::{
     ActorId, By, ConversationId, DecisionView, DecisionWord, Event, InstanceId, Interaction,
     InteractionStatus, Page, Pending, RawJson, RequestId, RunId, RunView, TenantId, Then, Timestamp,
 };
+use tokio::sync::broadcast;
 
-use crate::{AuditRow, ChainCheck, InteractionFilter, PageRequest, Result, RunFilter, Stats};
+use crate::{AuditRow, Bell, ChainCheck, InteractionFilter, PageRequest, Result, RunFilter, Standing, Stats};
 
 /// On whose behalf the store is asked: from authentication and nothing else. Rows of another tenant do not exist.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,6 +37,23 @@ pub trait Store: Send + Sync + 'static {
     /// Whether other instances may write to it at the same time: then what this one hears of is not all there is, and it looks.
     fn is_shared(&self) -> bool {
         false
+    }
+
+    /// Whether something may begin here: a run be taken, a tool or a model be called. Not while this process's lease is not known to
+    /// hold: others may be at its runs.
+    fn may_begin(&self) -> bool {
+        true
+    }
+
+    /// How this instance stands with the others; `None` where there can be none.
+    fn standing(&self) -> Option<Standing> {
+        None
+    }
+
+    /// What other instances ring, from here on: they do when what they stored is durable, without being asked. `None` where
+    /// there can be none. Who is too slow for it has missed something, and looks at everything.
+    fn bells(&self) -> Option<broadcast::Receiver<Bell>> {
+        None
     }
 
     /// The clock that decides.

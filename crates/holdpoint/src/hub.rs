@@ -122,6 +122,20 @@ impl Hub {
         }
     }
 
+    /// Shows the watchers of a run what another instance stored of it. They put it in its place, and know what they have seen.
+    pub(crate) fn pass_on(&self, run: RunId, event: Arc<Event>) {
+        if let Some(watchers) = self.lock().get(&run).and_then(|live| live.watchers.as_ref()) {
+            // Nobody watching any more is no error.
+            let _ = watchers.send(event);
+        }
+    }
+
+    /// Another instance opened or closed a request.
+    pub(crate) fn heard_of(&self, request: RequestId) {
+        // Nobody looking is no error.
+        let _ = self.inbox.send(request);
+    }
+
     /// The run is not in the hands of this process any more, having been shown up to `at`: it needs no place here unless
     /// somebody watches. Where more was shown since, it is in other hands here already.
     pub(crate) fn rest(&self, run: RunId, at: u64) {

@@ -1,17 +1,15 @@
 //! The inbox, live: which requests open and close, over all runs.
 
 use std::collections::{HashSet, VecDeque};
-use std::time::Duration;
 
 use holdpoint_protocol::{Interaction, InteractionStatus, RequestId};
 use holdpoint_store::{Context, InteractionFilter, PAGE_MAX, PageRequest, Result};
 use tokio::sync::broadcast;
 use tokio::sync::broadcast::error::RecvError;
+use tokio::sync::watch;
 
 use crate::Runtime;
 
-/// How often the list is looked at where other instances write to it too.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// How much of the list is looked at: what waits beyond it is in the list, and is not told live.
 const LOOK_PAGES: usize = 10;
 
@@ -33,20 +31,21 @@ pub struct Inbox {
     next: VecDeque<RequestId>,
     /// Pending when it was last looked, and told.
     known: HashSet<RequestId>,
+    everything: watch::Receiver<u64>,
     look_at: Option<tokio::time::Instant>,
 }
 
 impl Runtime {
     /// Watches which requests open and close from here on. What is open already is in the list.
     pub fn inbox(&self, cx: &Context) -> Inbox {
-        let look_at = self.inner.store.is_shared().then(|| tokio::time::Instant::now() + LOOK_EVERY);
         Inbox {
             runtime: self.clone(),
             cx: cx.clone(),
             live: self.inner.hub.inbox(),
             next: VecDeque::new(),
             known: HashSet::new(),
-            look_at,
+            everything: self.inner.ears.everything(),
+            look_at: self.inner.next_look(),
         }
     }
 }
@@ -70,6 +69,11 @@ impl Inbox {
                     heard = self.live.recv() => heard,
                     () = crate::driver::at(self.look_at) => {
                         self.look().await?;
+                        continue;
+                    }
+                    // The runtime holds the other end, and we hold the runtime.
+                    _ = self.everything.changed() => {
+                        self.look_at = self.look_at.map(|at| at.min(crate::hear::soon()));
                         continue;
                     }
                 };
@@ -99,9 +103,9 @@ impl Inbox {
         }
     }
 
-    /// Compares the list with what was told: other instances open and close requests without a sound here.
+    /// Compares the list with what was told: a bell of another instance may not have been heard.
     async fn look(&mut self) -> Result<()> {
-        self.look_at = Some(tokio::time::Instant::now() + LOOK_EVERY);
+        self.look_at = self.runtime.inner.next_look();
         let filter = InteractionFilter { status: Some(InteractionStatus::Pending), ..Default::default() };
         let mut page = PageRequest { limit: PAGE_MAX, ..PageRequest::default() };
         let mut pending = HashSet::new();

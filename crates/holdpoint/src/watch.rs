@@ -8,16 +8,16 @@ use holdpoint_protocol::{Event, RunId};
 use holdpoint_store::{Context, Result};
 use tokio::sync::broadcast;
 use tokio::sync::broadcast::error::RecvError;
+use tokio::sync::watch;
 
 use crate::Runtime;
+use crate::hear::Follow;
 use crate::inner::Inner;
 
 /// Events read from the log at once.
 const LOG_PAGE: usize = 256;
-/// How often the log is looked at when nothing is heard: another process may have written to it.
+/// How often the log is looked at when nothing is heard, where no other process writes to it.
 const LOG_POLL: Duration = Duration::from_secs(1);
-/// The same for a run that another instance may be carrying on: nothing of it is heard here.
-const LOG_POLL_ELSEWHERE: Duration = Duration::from_millis(250);
 
 /// One thing a watcher is shown.
 #[derive(Debug, Clone)]
@@ -65,7 +65,11 @@ pub struct Watch {
     log: VecDeque<(u64, Arc<str>)>,
     behind: bool,
     live: broadcast::Receiver<Arc<Event>>,
+    everything: watch::Receiver<u64>,
+    /// When the log is read without having heard anything. Kept here: a wait may be broken off and begun again.
+    look_at: tokio::time::Instant,
     over: bool,
+    _follow: Follow,
 }
 
 impl Runtime {
@@ -76,6 +80,8 @@ impl Runtime {
     pub async fn watch(&self, cx: &Context, run: RunId, after: u64) -> Result<Option<Watch>> {
         // Subscribed before the log is read, so that nothing falls between.
         let live = self.inner.hub.watch(run);
+        let everything = self.inner.ears.everything();
+        let follow = self.inner.read_for(cx, run);
         let Some(log) = self.inner.store.events(cx, run, after, LOG_PAGE).await? else {
             drop(live);
             self.inner.hub.unwatched(run);
@@ -90,7 +96,10 @@ impl Runtime {
             log: log.into(),
             behind,
             live,
+            everything,
+            look_at: next_look(&self.inner),
             over: false,
+            _follow: follow,
         }))
     }
 }
@@ -130,7 +139,15 @@ impl Watch {
                 self.read_log().await?;
                 continue;
             }
-            match tokio::time::timeout(self.log_poll(), self.live.recv()).await {
+            let heard = tokio::select! {
+                heard = tokio::time::timeout_at(self.look_at, self.live.recv()) => heard,
+                // The runtime holds the other end, and we hold the runtime.
+                _ = self.everything.changed() => {
+                    self.look_at = self.look_at.min(crate::hear::soon());
+                    continue;
+                }
+            };
+            match heard {
                 Ok(Ok(event)) => match event.seq {
                     None => return Ok(Some(Seen::Passing(event))),
                     Some(seq) if seq <= self.last => {}
@@ -155,11 +172,6 @@ impl Watch {
         }
     }
 
-    fn log_poll(&self) -> Duration {
-        let elsewhere = self.rt.store.is_shared() && !self.rt.drivers.has(self.run);
-        if elsewhere { LOG_POLL_ELSEWHERE } else { LOG_POLL }
-    }
-
     fn stored(&mut self, seq: u64, json: Arc<str>) -> Seen {
         self.last = seq;
         let seen = Seen::Stored { seq, json };
@@ -171,8 +183,13 @@ impl Watch {
         let log = self.rt.store.events(&self.cx, self.run, self.last, LOG_PAGE).await?.unwrap_or_default();
         self.behind = log.len() == LOG_PAGE;
         self.log = log.into();
+        self.look_at = next_look(&self.rt);
         Ok(())
     }
+}
+
+fn next_look(rt: &Inner) -> tokio::time::Instant {
+    rt.next_look().unwrap_or_else(|| tokio::time::Instant::now() + LOG_POLL)
 }
 
 impl Drop for Watch {

@@ -43,8 +43,19 @@ impl Driver {
         let invocation =
             Invocation::new(permit, Arc::clone(&self.context), cancel.clone(), Box::new(progress));
         let max = self.agent.settings.limits.result_bytes;
+        let rt = Arc::clone(&self.rt);
         self.rt.tasks.spawn(async move {
             holdpoint_store::failpoint("before_tool");
+            if !rt.store.may_begin() {
+                // The process stood still since that was stored: others may be at the run.
+                let end = ToolEnd::Error {
+                    code: "GATE_ERROR".into(),
+                    message: "it was not started: this instance could not renew its lease in time".into(),
+                    not_executed: true,
+                };
+                let _ = tx.send(Inbox::Input(Input::Finished { index, attempt, end })).await;
+                return;
+            }
             // Called inside of what is caught: a body may panic before it returns its future.
             let call = std::panic::AssertUnwindSafe(async { entry.tool.call(invocation).await });
             let mut call = std::pin::pin!(call.catch_unwind());

@@ -78,7 +78,7 @@ impl Driver {
             running: HashMap::new(),
             asking: None,
             grace: None,
-            look_at: super::next_look(rt.as_ref()),
+            look_at: rt.next_look(),
             working_since: Instant::now(),
             stopping: false,
             ended: None,

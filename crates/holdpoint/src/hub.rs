@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use holdpoint_core::limits::STREAM_BUFFER_EVENTS;
-use holdpoint_protocol::{AgentName, Event, EventBody, RequestId, RunId};
+use holdpoint_protocol::{AgentName, Event, RequestId, RunId};
 use tokio::sync::broadcast;
 
 use crate::listener::{Feed, Listener, ListenerTroubles};
@@ -170,38 +170,10 @@ impl Hub {
     }
 
     fn heard(&self, event: &Event) {
-        if let Some(request) = request_of(&event.body) {
+        if let Some(request) = event.body.request() {
             // Nobody looking is no error.
             let _ = self.inbox.send(request);
         }
-    }
-}
-
-/// The request that an event opens or closes.
-fn request_of(body: &EventBody) -> Option<RequestId> {
-    match body {
-        EventBody::ApprovalRequest(request) => Some(request.request_id),
-        EventBody::QuestionRequest(request) => Some(request.request_id),
-        EventBody::InDoubtRequest(request) => Some(request.request_id),
-        EventBody::Decision(decision) => Some(decision.request_id),
-        EventBody::RunStarted(_)
-        | EventBody::Token(_)
-        | EventBody::Reasoning(_)
-        | EventBody::Message(_)
-        | EventBody::ToolCall(_)
-        | EventBody::Vote(_)
-        | EventBody::ToolStarted(_)
-        | EventBody::ToolProgress(_)
-        | EventBody::ToolResult(_)
-        | EventBody::RoundCommitted(_)
-        | EventBody::RoundRestarted(_)
-        | EventBody::Notice(_)
-        | EventBody::Suspended(_)
-        | EventBody::Resumed(_)
-        | EventBody::Finish(_)
-        | EventBody::Closing(_)
-        | EventBody::Error(_)
-        | EventBody::Heartbeat(_) => None,
     }
 }
 

@@ -16,6 +16,7 @@ mod codes;
 #[cfg(any(feature = "sqlite", feature = "postgres"))]
 mod compact;
 mod cursor;
+mod effects;
 mod error;
 mod facts;
 mod failpoint;
@@ -39,6 +40,7 @@ pub use bell::{BELLS_MAX, Bell, Hearing, Ring, Standing};
 #[cfg(any(feature = "sqlite", feature = "postgres"))]
 pub use checkup::{Checkup, CommitFigures, StoredFigures};
 pub use clock::{Clock, ManualClock, SystemClock};
+pub use effects::{EffectEnd, EffectKey, EffectRecord, EffectUse, RecordedEffect};
 pub use error::*;
 pub use facts::CLAIMS_WITHOUT_PROGRESS_MAX;
 pub use failpoint::failpoint;

@@ -14,7 +14,10 @@ use holdpoint_protocol::{
 };
 use tokio::sync::broadcast;
 
-use crate::{AuditRow, Bell, ChainCheck, InteractionFilter, PageRequest, Result, RunFilter, Standing, Stats};
+use crate::{
+    AuditRow, Bell, ChainCheck, EffectRecord, InteractionFilter, PageRequest, Result, RunFilter, Standing,
+    Stats,
+};
 
 /// On whose behalf the store is asked: from authentication and nothing else. Rows of another tenant do not exist.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,7 +33,7 @@ pub struct Context {
 /// Every write is one transaction and durable when the call returns. Every implementation passes the same
 /// conformance suite.
 #[async_trait]
-pub trait Store: Send + Sync + 'static {
+pub trait Store: EffectRecord {
     /// This process: the owner that its steps write as.
     fn instance(&self) -> InstanceId;
 
@@ -39,10 +42,10 @@ pub trait Store: Send + Sync + 'static {
         false
     }
 
-    /// Whether something may begin here: a run be taken, a tool or a model be called. Not while this process's lease is not known to
-    /// hold: others may be at its runs.
-    fn may_begin(&self) -> bool {
-        true
+    /// The term of this process's lease, if it is known to hold: then something may begin here - a run be taken, a tool or a
+    /// model be called. In another term than the one before, others may have been at this process's runs in between.
+    fn term(&self) -> Option<u64> {
+        Some(0)
     }
 
     /// How this instance stands with the others; `None` where there can be none.
@@ -116,6 +119,12 @@ pub trait Store: Send + Sync + 'static {
         limit: usize,
     ) -> Result<Option<NumberedEvents>>;
 
+    /// Those of these runs that have later events than the one that is known of them. A run that is not there has none.
+    async fn moved(&self, known: &[Known]) -> Result<Vec<RunId>>;
+
+    /// The newest requests that wait for a person, newest first, and when each was opened.
+    async fn newest_pending(&self, cx: &Context, limit: usize) -> Result<Vec<(Timestamp, RequestId)>>;
+
     /// One interaction.
     async fn interaction(&self, cx: &Context, request: RequestId) -> Result<Option<Interaction>>;
 
@@ -157,6 +166,17 @@ pub trait Store: Send + Sync + 'static {
 
 /// Stored events: number and JSON.
 pub type NumberedEvents = Vec<(u64, Arc<str>)>;
+
+/// A run, and the number of the last event of it that is known.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Known {
+    /// Whose it is.
+    pub tenant: TenantId,
+    /// The run.
+    pub run: RunId,
+    /// The last event.
+    pub last: u64,
+}
 
 /// What a step writes.
 #[derive(Debug, Clone, Default)]

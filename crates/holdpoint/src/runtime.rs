@@ -245,8 +245,11 @@ impl RuntimeBuilder {
         if tenants.is_empty() {
             tenants.push(local().tenant);
         }
-        runtime.inner.tasks.spawn(crate::hear::hear(Arc::clone(&runtime.inner)));
-        runtime.inner.tasks.spawn(crate::sweeper::sweep(runtime.clone(), tenants));
+        let rt = &runtime.inner;
+        rt.tasks.spawn(crate::hear::hear(Arc::clone(rt)));
+        rt.tasks.spawn(crate::sweeper::sweep(runtime.clone(), tenants));
+        rt.tasks.spawn(crate::lookout::look_out(Arc::clone(rt)));
+        rt.tasks.spawn(crate::inbox::mind_desks(Arc::clone(rt)));
         Ok(runtime)
     }
 }

@@ -26,7 +26,7 @@ pub(super) async fn ready(app: &App) -> Result<Answer, Refusal> {
         return Err(Refusal::stopping());
     }
     app.store().now().await?;
-    if !app.store().may_begin() {
+    if app.store().term().is_none() {
         return Err(Refusal::lease_lapsed());
     }
     Ok(Answer::ok(&Health { status: "ready" }))

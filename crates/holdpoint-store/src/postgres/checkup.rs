@@ -4,9 +4,9 @@ use std::time::{Duration, Instant};
 
 use tokio_postgres::Client;
 
-use super::MIGRATIONS;
 use super::dial::Dialer;
 use super::rows::Done;
+use super::schema::MIGRATIONS;
 use crate::checkup::{COMMITS, MEASURE_MAX, age};
 use crate::{Checkup, Clock, CommitFigures, Error, Result, StoredFigures, SystemClock};
 

@@ -51,6 +51,8 @@ pub(super) struct Lease {
     until_ms: AtomicI64,
     /// Since when it has held without a break.
     since_ms: AtomicI64,
+    /// How often it has been held anew after it was not.
+    terms: AtomicU64,
     lapsed: AtomicBool,
     lapses: AtomicU64,
     others: AtomicU64,
@@ -64,6 +66,7 @@ impl Lease {
             passed: Passed::new(),
             until_ms: AtomicI64::new(0),
             since_ms: AtomicI64::new(0),
+            terms: AtomicU64::new(0),
             lapsed: AtomicBool::new(false),
             lapses: AtomicU64::new(0),
             others: AtomicU64::new(0),
@@ -78,6 +81,11 @@ impl Lease {
 
     pub(super) fn is_held(&self) -> bool {
         !self.left().is_zero()
+    }
+
+    /// Which time it is held without a break, if it is.
+    pub(super) fn term(&self) -> Option<u64> {
+        self.is_held().then(|| self.terms.load(Ordering::Relaxed))
     }
 
     /// Refuses what would begin something.
@@ -121,6 +129,7 @@ impl Lease {
         let others: i64 = rows.first().ok_or_else(nothing)?.try_get(0)?;
         self.others.store(others.max(0).unsigned_abs(), Ordering::Relaxed);
         if !self.is_held() {
+            self.terms.fetch_add(1, Ordering::Relaxed);
             self.since_ms.store(self.passed.ms(), Ordering::Relaxed);
         }
         self.until_ms.fetch_max(asked + LEASE_MS - MARGIN_MS, Ordering::Relaxed);

@@ -10,6 +10,7 @@ mod bells;
 mod checkup;
 mod claim;
 mod dial;
+mod effects;
 mod error;
 mod fact;
 mod key;
@@ -18,8 +19,10 @@ mod line;
 mod listen;
 mod read;
 mod rows;
+mod schema;
 mod step;
 mod tls;
+mod watch;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -43,7 +46,7 @@ pub use self::address::{BadAddress, PostgresAddress};
 use self::bells::Bells;
 pub use self::checkup::checkup_postgres;
 use self::dial::Dialer;
-use self::error::{Fault, of_commit};
+use self::error::Fault;
 use self::lease::Lease;
 use self::line::Work;
 use self::rows::{Done, now};
@@ -51,8 +54,8 @@ use crate::clock::{Clock, from_ms};
 use crate::prepared::Prepared;
 use crate::{
     AuditRow, Bell, CancelReply, ChainCheck, Committed, Context, Decide, DecideReply, Error, IdempotencyKey,
-    InteractionFilter, KeyUse, Loaded, Noted, NumberedEvents, PageRequest, Result, RunFilter, Standing,
-    StartRun, Started, Stats, Step, Store, StoredAnswer, Taken,
+    InteractionFilter, KeyUse, Known, Loaded, Noted, NumberedEvents, PageRequest, Result, RunFilter,
+    Standing, StartRun, Started, Stats, Step, Store, StoredAnswer, Taken,
 };
 
 /// How long an operation waits for a connection that is free; then the store is said to be away.
@@ -63,9 +66,6 @@ const AGAIN_MAX: u32 = 8;
 /// instances together open in that time.
 const COUNT_BELIEVED: Duration = Duration::from_secs(1);
 const COUNT_MARGIN: u64 = 30_000;
-
-/// The migrations, in order; the schema's version is how many of them it has had.
-const MIGRATIONS: [&str; 1] = [include_str!("migrations/0001_start.sql")];
 
 /// Does an operation, and does it again while another transaction is in its way, each time after a wait of another length.
 macro_rules! again {
@@ -88,6 +88,8 @@ macro_rules! again {
         }
     }};
 }
+use again;
+
 /// How to use a database.
 #[derive(Debug, Clone)]
 pub struct PostgresOptions {
@@ -225,29 +227,6 @@ impl PostgresStore {
         self.bells.ring(noted.run, after, request);
     }
 
-    /// Instances that start together do this one after the other: the row they lock is there from the first on.
-    async fn migrate(&self) -> Done<()> {
-        let mut client = self.connection(Work::New).await?;
-        client
-            .batch_execute(
-                "CREATE TABLE IF NOT EXISTS holdpoint_schema (one boolean PRIMARY KEY CHECK (one), version integer NOT NULL); \
-                 INSERT INTO holdpoint_schema VALUES (true, 0) ON CONFLICT DO NOTHING",
-            )
-            .await?;
-        let transaction = client.transaction().await?;
-        let row = transaction.query_one("SELECT version FROM holdpoint_schema FOR UPDATE", &[]).await?;
-        let found = rows::small(row.try_get(0)?);
-        let known = MIGRATIONS.len() as u32;
-        if found > known {
-            return Err(Error::Newer { what: "the database".into(), found, known }.into());
-        }
-        for sql in MIGRATIONS.iter().skip(found as usize) {
-            transaction.batch_execute(sql).await?;
-        }
-        transaction.execute("UPDATE holdpoint_schema SET version = $1", &[&(known as i32)]).await?;
-        transaction.commit().await.map_err(of_commit)
-    }
-
     fn counted(&self, tenant: &TenantId) -> Option<u64> {
         let counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
         let (at, count) = counts.get(tenant)?;
@@ -276,8 +255,8 @@ impl Store for PostgresStore {
         true
     }
 
-    fn may_begin(&self) -> bool {
-        self.lease.is_held()
+    fn term(&self) -> Option<u64> {
+        self.lease.term()
     }
 
     fn standing(&self) -> Option<Standing> {
@@ -412,6 +391,16 @@ impl Store for PostgresStore {
     ) -> Result<Option<NumberedEvents>> {
         self.open()?;
         again!(self, self.try_events(cx, run, after, limit))
+    }
+
+    async fn moved(&self, known: &[Known]) -> Result<Vec<RunId>> {
+        self.open()?;
+        again!(self, self.try_moved(known))
+    }
+
+    async fn newest_pending(&self, cx: &Context, limit: usize) -> Result<Vec<(Timestamp, RequestId)>> {
+        self.open()?;
+        again!(self, self.try_newest_pending(cx, limit))
     }
 
     async fn interaction(&self, cx: &Context, request: RequestId) -> Result<Option<Interaction>> {

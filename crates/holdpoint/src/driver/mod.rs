@@ -8,6 +8,7 @@ mod ask;
 mod commit;
 mod executor;
 mod place;
+mod recorded;
 mod rule;
 
 use std::collections::{HashMap, VecDeque};
@@ -75,6 +76,8 @@ pub(crate) struct Driver {
     pub(crate) asking: Option<CancellationToken>,
     pub(crate) grace: Option<tokio::time::Instant>,
     pub(crate) look_at: Option<tokio::time::Instant>,
+    /// The term of the lease in which what is now to be performed was stored.
+    pub(crate) term: Option<u64>,
     pub(crate) working_since: Instant,
     pub(crate) stopping: bool,
     pub(crate) ended: Option<Ended>,
@@ -134,6 +137,7 @@ impl Driver {
             let mut changes = Changes::default();
             let mut effects = Vec::new();
             self.count_work();
+            self.term = self.rt.store.term();
             for input in &inputs {
                 match self.step(input.clone(), &mut changes).await {
                     Ok(more) => effects.extend(more),

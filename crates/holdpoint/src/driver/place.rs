@@ -79,6 +79,7 @@ impl Driver {
             asking: None,
             grace: None,
             look_at: rt.next_look(),
+            term: rt.store.term(),
             working_since: Instant::now(),
             stopping: false,
             ended: None,

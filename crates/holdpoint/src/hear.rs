@@ -38,9 +38,12 @@ impl Ears {
 impl Inner {
     /// How long until what others store is looked at without having heard of it. `None` where there are no others.
     pub(crate) fn look_every(&self) -> Option<Duration> {
-        let every = match self.store.standing()?.hearing {
-            Hearing::Proven => LOOK_PROVEN,
-            Hearing::Deaf | Hearing::PollOnly => LOOK_DEAF,
+        if !self.store.is_shared() {
+            return None;
+        }
+        let every = match self.store.standing().map(|standing| standing.hearing) {
+            Some(Hearing::Proven) => LOOK_PROVEN,
+            Some(Hearing::Deaf | Hearing::PollOnly) | None => LOOK_DEAF,
         };
         Some(every - spread(every / 10))
     }

@@ -25,7 +25,8 @@ pub fn ten_thousand_watch_one_run_and_the_database_is_read_once() {
     let instances: Vec<Serving> = (0..3).map(|_| serve(&site)).collect();
     let run = start(&instances[0].server);
     let transactions = || -> u64 {
-        let sql = "SELECT xact_commit + xact_rollback FROM pg_stat_database WHERE datname = current_database()";
+        let sql =
+            "SELECT xact_commit + xact_rollback FROM pg_stat_database WHERE datname = current_database()";
         site.sql(sql).parse().unwrap()
     };
     let a_second = || {

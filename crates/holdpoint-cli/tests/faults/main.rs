@@ -33,6 +33,7 @@ fn main() {
         database::with_slow_commits_no_lease_is_lost,
         database::the_end_of_every_instance_writes_nothing_of_what_waits,
         network::a_lease_that_cannot_be_renewed_ends_and_the_late_result_is_refused,
+        network::a_decision_reaches_an_instance_whose_connections_went_silent,
         network::connections_that_the_database_ends_are_made_again,
         deciding::a_decision_and_its_deadline_at_the_same_moment_exclude_each_other,
         deciding::what_expired_while_no_process_ran_cannot_be_decided,

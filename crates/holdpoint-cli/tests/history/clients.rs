@@ -139,7 +139,6 @@ fn start(world: &World, record: &Record, dice: &mut Dice, job: u64) -> Option<Ve
                 && (!whole.is_empty() || ["finished", "failed"].iter().any(|end| view["status"] == *end))
             {
                 let asked: Vec<_> = whole.into_iter().map(|(_, request)| request).collect();
-                asked.iter().for_each(|request| record.asked(job, request));
                 return Some(asked);
             }
         }
@@ -203,10 +202,6 @@ pub fn settle_doubts(world: &World, record: &Record, mut dice: Dice) {
 fn settle_those_there(server: &Server, record: &Record, dice: &mut Dice, all: bool) {
     let Some((200, page)) = get(server, "/v1/interactions?status=pending&limit=200") else { return };
     for request in page["items"].as_array().into_iter().flatten() {
-        let job = record.runs.lock().unwrap().get(request["runId"].as_str().unwrap()).copied();
-        if let Some(job) = job {
-            record.asked(job, request);
-        }
         let plan = |word| Plan { word, own: None, key: None };
         if request["kind"] == "in_doubt" {
             let word = if dice.percent(30) { "approve" } else { "leave" };

@@ -99,7 +99,9 @@ fn break_something(world: &World, dice: &mut Dice, mends: &mut Vec<(Instant, Men
                     serving.signal("-TERM");
                     // One that cannot say good-bye to its database takes its time; nobody waits for it here.
                     mends.push((later(dice, 0, 2_000), Mend::Start { seat, off }));
-                    std::thread::spawn(move || drop(serving.wait()));
+                    std::thread::spawn(move || {
+                        serving.wait();
+                    });
                     return;
                 }
             }

@@ -18,19 +18,9 @@ pub struct Posted {
     pub answer: Option<(u16, Value)>,
 }
 
-/// A call of a run, as it was put to a person.
-#[derive(Debug, Clone)]
-pub struct Asked {
-    pub run: String,
-    pub job: u64,
-    pub call: usize,
-    pub kind: String,
-}
-
 #[derive(Default)]
 pub struct Record {
     pub posted: Mutex<Vec<Posted>>,
-    pub asked: Mutex<BTreeMap<String, Asked>>,
     /// By run: its job.
     pub runs: Mutex<BTreeMap<String, u64>>,
     /// Starts that were answered twice with one key, and the runs that were named.
@@ -56,18 +46,6 @@ impl Record {
     pub fn started(&self, job: u64, run: &str) {
         self.runs.lock().unwrap().insert(run.to_owned(), job);
         self.starts.lock().unwrap().entry(job).or_default().insert(run.to_owned());
-    }
-
-    pub fn asked(&self, job: u64, request: &Value) {
-        let text = |field: &Value| field.as_str().unwrap_or_default().to_owned();
-        let call = text(&request["request"]["toolCallId"]);
-        let asked = Asked {
-            run: text(&request["runId"]),
-            job,
-            call: call.trim_start_matches('c').parse().unwrap_or(usize::MAX),
-            kind: text(&request["kind"]),
-        };
-        self.asked.lock().unwrap().insert(text(&request["requestId"]), asked);
     }
 
     /// Everything about one request, to be read by a person.

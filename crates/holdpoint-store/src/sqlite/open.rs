@@ -2,6 +2,7 @@
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use rusqlite::{Connection, OpenFlags};
 
@@ -29,6 +30,10 @@ const LOG_KEPT_BYTES: u32 = 64 * 1024 * 1024;
 const WRITER_CACHE_KIB: i32 = 16 * 1024;
 const READER_CACHE_KIB: i32 = 4 * 1024;
 
+/// How often a lock that another process has is looked at, and the pause between.
+const LOCK_LOOKS: u32 = 10;
+const LOCK_PAUSE: Duration = Duration::from_millis(20);
+
 /// The lock that keeps a second process out. It is let go of with the process, however it ends.
 ///
 /// The file beside the database says to people who has it. The database itself is locked too: under another name - a
@@ -54,11 +59,20 @@ fn lock_one(name: &Path, database: &Path) -> Result<File> {
     std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
     let file =
         options.open(name).map_err(|error| Error::Unavailable(format!("{}: {error}", name.display())))?;
-    match file.try_lock() {
-        Ok(()) => Ok(file),
-        Err(TryLockError::WouldBlock) => Err(Error::Locked { path: database.display().to_string() }),
-        Err(TryLockError::Error(error)) => Err(Error::Unavailable(format!("{}: {error}", name.display()))),
+    for looks in 1.. {
+        match file.try_lock() {
+            Ok(()) => break,
+            // A child that a killed process was about to start has its files until it becomes another program.
+            Err(TryLockError::WouldBlock) if looks < LOCK_LOOKS => std::thread::sleep(LOCK_PAUSE),
+            Err(TryLockError::WouldBlock) => {
+                return Err(Error::Locked { path: database.display().to_string() });
+            }
+            Err(TryLockError::Error(error)) => {
+                return Err(Error::Unavailable(format!("{}: {error}", name.display())));
+            }
+        }
     }
+    Ok(file)
 }
 
 /// Opens the writer's connection to a file that fits, bringing an older one up to date. One that does not fit is not

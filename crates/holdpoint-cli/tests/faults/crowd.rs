@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::bed::{asked, assert_whole, bash, decide, events, serve, start};
 use crate::common::http::Server;
@@ -16,6 +17,8 @@ use crate::common::until;
 
 /// An instance takes 4,096 connections at most; so many watch through each of three.
 const WATCHERS_EACH: usize = 3_400;
+/// Streams that are being opened at once on each: an instance turns away what it would have to keep waiting for its database.
+const OPENING_EACH: usize = 100;
 /// Database transactions a second that all instances together may need more while nothing happens, because somebody watches.
 const MORE_TRANSACTIONS_MAX: u64 = 60;
 
@@ -39,8 +42,10 @@ pub fn ten_thousand_watch_one_run_and_the_database_is_read_once() {
     let (open, whole) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
     let began = Instant::now();
     for instance in &instances {
+        let opening = Arc::new(Semaphore::new(OPENING_EACH));
         for _ in 0..WATCHERS_EACH {
-            threads.spawn(watch(instance.server.clone(), run.clone(), Arc::clone(&open), Arc::clone(&whole)));
+            let counts = (Arc::clone(&open), Arc::clone(&whole));
+            threads.spawn(watch(instance.server.clone(), run.clone(), Arc::clone(&opening), counts));
         }
     }
     let all = WATCHERS_EACH * instances.len();
@@ -58,43 +63,62 @@ pub fn ten_thousand_watch_one_run_and_the_database_is_read_once() {
     assert_whole(&instances[2].server, &run);
 }
 
-/// Reads the stream to its end, and counts itself if it was whole.
-async fn watch(server: Server, run: String, open: Arc<AtomicUsize>, whole: Arc<AtomicUsize>) {
-    let host = server.url.strip_prefix("http://").unwrap();
-    let mut stream = loop {
-        match TcpStream::connect(host).await {
-            Ok(stream) => break stream,
-            Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
+/// Reads the stream to its end, and counts itself if it was whole. An instance that has too much to do says so: then comes again.
+async fn watch(
+    server: Server,
+    run: String,
+    opening: Arc<Semaphore>,
+    (open, whole): (Arc<AtomicUsize>, Arc<AtomicUsize>),
+) {
+    loop {
+        let turn = Arc::clone(&opening).acquire_owned().await.unwrap();
+        if watched(&server, &run, turn, &open, &whole).await {
+            return;
         }
-    };
+        tokio::time::sleep(Duration::from_millis(500)).await;
+    }
+}
+
+/// Whether the stream was one.
+async fn watched(
+    server: &Server,
+    run: &str,
+    turn: OwnedSemaphorePermit,
+    open: &AtomicUsize,
+    whole: &AtomicUsize,
+) -> bool {
+    let mut turn = Some(turn);
+    let host = server.url.strip_prefix("http://").unwrap();
+    let Ok(mut stream) = TcpStream::connect(host).await else { return false };
     let request = format!(
         "GET /v1/runs/{run}/events HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {}\r\n\r\n",
         server.token
     );
-    stream.write_all(request.as_bytes()).await.unwrap();
+    if stream.write_all(request.as_bytes()).await.is_err() {
+        return false;
+    }
     let (mut text, mut buffer, mut counted) = (String::new(), [0; 4096], false);
-    loop {
-        let length = stream.read(&mut buffer).await.unwrap();
+    while let Ok(length @ 1..) = stream.read(&mut buffer).await {
         text.push_str(&String::from_utf8_lossy(&buffer[..length]));
+        if text.starts_with("HTTP/1.1 503") {
+            return false;
+        }
         if !counted && text.contains("\"type\":\"suspended\"") {
             counted = true;
+            turn = None;
             open.fetch_add(1, Ordering::Relaxed);
         }
         if text.contains("\"type\":\"finish\"") {
-            let once = |kind: &str| {
-                text.matches(&format!("data:{{\"type\":\"{kind}\"")).count()
-                    + text.matches(&format!("data: {{\"type\":\"{kind}\"")).count()
-                    == 1
-            };
+            let once = |kind: &str| text.matches(&format!("{{\"type\":\"{kind}\"")).count() == 1;
             if ["approval_request", "decision", "tool_result", "finish"].iter().all(|kind| once(kind)) {
                 whole.fetch_add(1, Ordering::Relaxed);
             }
-            return;
-        }
-        if length == 0 {
-            return;
+            return true;
         }
     }
+    drop(turn);
+    // One that was open is not to end before its run.
+    counted
 }
 
 /// As many bytes as a call may have, with everything in them that JSON can hold and databases have choked on.

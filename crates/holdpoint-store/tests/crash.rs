@@ -4,6 +4,8 @@
 #[path = "conformance/bed.rs"]
 #[allow(dead_code, unused_macros, unused_imports)]
 mod bed;
+#[path = "crash/power.rs"]
+mod power;
 #[path = "conformance/walk.rs"]
 #[allow(dead_code)]
 mod walk;
@@ -33,6 +35,8 @@ fn main() {
         a_second_process_is_refused_until_the_first_is_gone,
         a_torn_log_loses_nothing_before_the_tear,
         no_decision_counts_that_found_no_room,
+        the_log_is_short_again_once_a_stuck_reader_is_gone,
+        power::what_was_acknowledged_survives_the_loss_of_whatever_was_not_synced,
         #[cfg(feature = "failpoints")]
         failpoints::what_was_not_committed_did_not_happen,
     ];
@@ -75,18 +79,26 @@ struct Acknowledged {
 }
 
 /// What a writer acknowledged until it was killed, without a warning, after this many lines.
-fn killed_after(mut child: Child, lines: usize) -> Vec<Acknowledged> {
+fn killed_after(child: Child, lines: usize) -> Vec<Acknowledged> {
+    killed_by(child, lines, |child| child.kill().unwrap())
+}
+
+fn killed_by(mut child: Child, lines: usize, kill: impl FnOnce(&mut Child)) -> Vec<Acknowledged> {
     let mut out = BufReader::new(child.stdout.take().unwrap()).lines();
     let mut read = Vec::new();
     for _ in 0..lines {
         read.push(out.next().expect("the writer writes until it is killed").unwrap());
     }
-    child.kill().unwrap();
+    kill(&mut child);
     child.wait().unwrap();
     // What it said before it died counts, too.
     read.extend(out.map_while(Result::ok));
-    read.iter()
-        .filter_map(|line| line.split_once(' '))
+    acknowledged(read.iter().map(String::as_str))
+}
+
+fn acknowledged<'a>(lines: impl Iterator<Item = &'a str>) -> Vec<Acknowledged> {
+    lines
+        .filter_map(|line| line.trim_end().split_once(' '))
         .map(|(request, run)| Acknowledged { request: request.parse().unwrap(), run: run.parse().unwrap() })
         .collect()
 }
@@ -144,8 +156,9 @@ fn a_second_process_is_refused_until_the_first_is_gone() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("holdpoint.db");
     let mut child = again("as-writer", &path).spawn().unwrap();
-    let mut first = String::new();
-    BufReader::new(child.stdout.take().unwrap()).read_line(&mut first).unwrap();
+    // Held open: it writes on.
+    let mut out = BufReader::new(child.stdout.take().unwrap());
+    out.read_line(&mut String::new()).unwrap();
     let refused = SqliteStore::open(&path, clock());
     child.kill().unwrap();
     child.wait().unwrap();
@@ -178,6 +191,56 @@ fn a_torn_log_loses_nothing_before_the_tear() {
         put(&overwritten);
         check(&torn, &[]);
     }
+}
+
+/// A reader that does not let go keeps the log from being copied back. It grows meanwhile, and is short again afterwards.
+fn the_log_is_short_again_once_a_stuck_reader_is_gone() {
+    // What is copied back at once, and what is left of a log that had to grow.
+    const SHORT: u64 = 64 * 1024 * 1024;
+    const PAYLOAD: usize = 200 * 1024;
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("holdpoint.db");
+    let bed = open(&path);
+    let log = || std::fs::metadata(beside(&path, "-wal")).unwrap().len();
+    block_on(async {
+        Walk::suspended(&bed, &ana(), "first").await;
+        let stuck = rusqlite::Connection::open(&path).unwrap();
+        stuck.execute_batch("BEGIN; SELECT count(*) FROM run").unwrap();
+        let read: i64 = stuck.query_row("SELECT count(*) FROM run", [], |row| row.get(0)).unwrap();
+        assert_eq!(read, 1);
+        // Not compressible: each takes its size.
+        let mut dice = 1_u64;
+        let mut noise = || {
+            let bytes = (0..PAYLOAD).map(|_| {
+                dice = dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                char::from(b'!' + (dice >> 40) as u8 % 90)
+            });
+            bytes.collect::<String>()
+        };
+        let mut write = async |n: usize| {
+            let key = holdpoint_store::IdempotencyKey {
+                scope: "POST /test".into(),
+                key: format!("key-{n}"),
+                body_digest: "00".into(),
+            };
+            bed.store.remember(&ana(), &key).await.unwrap();
+            let answer = holdpoint_store::StoredAnswer { status: 200, body: noise() };
+            bed.store.answer(&ana(), &key, &answer).await.unwrap();
+        };
+        let mut n = 0;
+        while log() < SHORT + 8 * 1024 * 1024 {
+            write(n).await;
+            n += 1;
+            assert!(n < 2_000, "the log does not grow beside a reader: {}", log());
+        }
+        drop(stuck);
+        for more in 0..8 {
+            write(n + more).await;
+        }
+        assert!(log() <= SHORT, "{} bytes of log, {n} writes", log());
+        bed.store.close().await.unwrap();
+    });
+    check(&path, &[]);
 }
 
 fn beside(path: &Path, end: &str) -> PathBuf {

@@ -32,6 +32,7 @@ fn main() {
         database::slow_a_database_that_ends_in_any_way_under_load_costs_no_decision_and_doubles_no_command,
         database::with_slow_commits_no_lease_is_lost,
         database::the_end_of_every_instance_writes_nothing_of_what_waits,
+        network::what_is_answered_after_the_lease_has_ended_starts_nothing_twice,
         network::a_lease_that_cannot_be_renewed_ends_and_the_late_result_is_refused,
         network::a_decision_reaches_an_instance_whose_connections_went_silent,
         network::connections_that_the_database_ends_are_made_again,

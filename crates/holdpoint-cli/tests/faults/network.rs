@@ -5,7 +5,10 @@ use std::time::{Duration, Instant};
 use holdpoint_faults::Way;
 use serde_json::json;
 
-use crate::bed::{asked, assert_whole, bash, body, decide, events, path, serve, serve_behind_a_proxy, start};
+use crate::bed::{
+    asked, assert_whole, bash, body, decide, events, leave_what_is_in_doubt, path, serve,
+    serve_behind_a_proxy, start,
+};
 use crate::common::until;
 
 /// A lease lasts six seconds; others look for what is left behind twice a second. The rest is for a machine with other work.
@@ -63,6 +66,40 @@ pub fn slow_an_instance_cut_off_from_its_database_loses_its_runs_and_starts_noth
     a.signal("-TERM");
     assert!(a.wait().success());
     assert!(a.said().contains("letting go"), "it says that it was fenced");
+}
+
+/// The database does what an instance asks, and its answers come when others have taken the runs over already.
+pub fn what_is_answered_after_the_lease_has_ended_starts_nothing_twice() {
+    const RUNS: usize = 6;
+    let cluster = holdpoint_faults::shared();
+    let site = bash("echo $$ >> log.txt");
+    let (a, proxy) = serve_behind_a_proxy(&site, &cluster);
+    let b = serve(&site);
+    let runs: Vec<String> = (0..RUNS).map(|_| start(&a.server)).collect();
+    let requests = a.server.pending();
+    proxy.set(Way::Open, Way::Swallowed);
+    let deciding: Vec<_> = requests
+        .iter()
+        .map(|request| {
+            let (server, request) = (a.server.clone(), request.clone());
+            std::thread::spawn(move || server.try_post(&path(&request), &body(&request, "approve"), None))
+        })
+        .collect();
+    std::thread::sleep(Duration::from_secs(9));
+    proxy.open();
+    deciding.into_iter().for_each(|deciding| drop(deciding.join().unwrap()));
+    for (run, request) in runs.iter().zip(&requests) {
+        until("the end of each run", || {
+            // What was sent on a connection that was never answered may not have been decided.
+            let _ = b.server.try_post(&path(request), &body(request, "approve"), None);
+            leave_what_is_in_doubt(&b.server, run);
+            (b.server.run(run)["status"] == "finished").then_some(())
+        });
+        assert_whole(&b.server, run);
+    }
+    let twice = site.sql("SELECT count(*) FROM execution WHERE attempt > 1");
+    assert_eq!(twice, "0", "nothing was started twice");
+    assert!(site.lines("log.txt") <= RUNS, "{:?}", site.log("log.txt"));
 }
 
 /// The process is well and so is its tool, but it cannot renew its lease: another takes the run, and the late result counts for

@@ -160,7 +160,7 @@ fn check_logs(
         }
         for (number, event) in numbers.iter().zip(&events) {
             let seen = record.seen.lock().unwrap().get(&(id.to_owned(), *number)).cloned();
-            if seen.as_ref().is_some_and(|seen| *seen != event.to_string()) {
+            if seen.as_ref().is_some_and(|seen| seen != event) {
                 wrong.push(format!("run {id}, {number}: a stream showed {seen:?}, stored is {event}"));
             }
         }

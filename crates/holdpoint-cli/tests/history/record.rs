@@ -26,7 +26,7 @@ pub struct Record {
     /// Starts that were answered twice with one key, and the runs that were named.
     pub starts: Mutex<BTreeMap<u64, BTreeSet<String>>>,
     /// By run and number: what a stream has shown.
-    pub seen: Mutex<BTreeMap<(String, u64), String>>,
+    pub seen: Mutex<BTreeMap<(String, u64), Value>>,
     pub streams: AtomicU64,
     pub unknown: AtomicU64,
     pub refused: AtomicU64,

@@ -114,8 +114,9 @@ impl Store for FaultyStore {
         cx: &Context,
         conversation: &ConversationId,
         run: RunId,
+        after: Option<u32>,
     ) -> Result<Vec<Arc<Message>>> {
-        self.inner.history(cx, conversation, run).await
+        self.inner.history(cx, conversation, run, after).await
     }
     async fn events(
         &self,

@@ -81,12 +81,14 @@ pub trait Store: Send + Sync + 'static {
     /// The earliest deadline of an open request, all tenants.
     async fn next_deadline(&self) -> Result<Option<Timestamp>>;
 
-    /// The messages of the committed rounds of a conversation, in order, up to and including those of `run`.
+    /// The messages of the committed rounds of a conversation, in order, up to and including those of `run`. With `after`
+    /// only those of `run` that came after this round of it: what came before is known, and is not read.
     async fn history(
         &self,
         cx: &Context,
         conversation: &ConversationId,
         run: RunId,
+        after: Option<u32>,
     ) -> Result<Vec<Arc<Message>>>;
 
     /// Stored events of a run after a sequence number, in order: number and JSON. `None` when there is no such run.
@@ -190,8 +192,8 @@ pub enum Started {
     Created {
         /// When.
         at: Timestamp,
-        /// Whether the conversation has earlier messages.
-        has_history: bool,
+        /// The run before it in the conversation, whose messages it goes on from.
+        previous: Option<RunId>,
     },
     /// The key made this run before.
     Existing {
@@ -267,6 +269,8 @@ pub struct Loaded {
     pub epoch: u64,
     /// The number the next event gets.
     pub next_seq: u64,
+    /// The highest round that has entered the history; 0 before the first.
+    pub committed_round: u32,
     /// The messages of the round in progress, by slot.
     pub open: Vec<(u32, Arc<Message>)>,
     /// What happened since the last step, in order.

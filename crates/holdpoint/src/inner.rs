@@ -17,6 +17,7 @@ use crate::RunInfo;
 use crate::agent::Agent;
 use crate::driver::{Driver, Place, UNAVAILABLE_RETRY_MS};
 use crate::drivers::Drivers;
+use crate::histories::Histories;
 use crate::hub::Hub;
 use crate::waiters::Waiters;
 
@@ -31,6 +32,7 @@ pub(crate) struct Inner {
     pub(crate) default_agent: AgentName,
     pub(crate) hub: Hub,
     pub(crate) drivers: Drivers,
+    pub(crate) histories: Histories,
     pub(crate) waiters: Waiters,
     pub(crate) handling: crate::handling::Handling,
     pub(crate) deadlines: Notify,

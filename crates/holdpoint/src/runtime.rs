@@ -14,6 +14,7 @@ use tokio_util::task::TaskTracker;
 use crate::agent::Agent;
 use crate::drivers::Drivers;
 use crate::handling::Handling;
+use crate::histories::Histories;
 use crate::hub::Hub;
 use crate::inner::Inner;
 use crate::listener::{Listener, ListenerTroubles};
@@ -225,6 +226,7 @@ impl RuntimeBuilder {
                 default_agent,
                 hub,
                 drivers: Drivers::default(),
+                histories: Histories::default(),
                 waiters: Waiters::default(),
                 handling: Handling::default(),
                 deadlines: Notify::new(),

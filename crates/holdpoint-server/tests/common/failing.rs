@@ -72,7 +72,7 @@ pass! {
     write cancel(cx: &Context, run: RunId, kind: CancelKind) -> CancelReply;
     write expire_due(limit: usize) -> Vec<Noted>;
     read next_deadline() -> Option<Timestamp>;
-    read history(cx: &Context, conversation: &ConversationId, run: RunId) -> Vec<Arc<Message>>;
+    read history(cx: &Context, conversation: &ConversationId, run: RunId, after: Option<u32>) -> Vec<Arc<Message>>;
     read events(cx: &Context, run: RunId, after: u64, limit: usize) -> Option<Vec<(u64, Arc<str>)>>;
     read interaction(cx: &Context, request: RequestId) -> Option<Interaction>;
     read interactions(cx: &Context, filter: &InteractionFilter, page: &PageRequest) -> Page<Interaction>;

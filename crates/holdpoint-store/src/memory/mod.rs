@@ -151,8 +151,9 @@ impl Store for MemoryStore {
         cx: &Context,
         conversation: &ConversationId,
         run: RunId,
+        after: Option<u32>,
     ) -> Result<Vec<Arc<Message>>> {
-        Ok(self.open()?.history(cx, conversation, run))
+        Ok(self.open()?.history(cx, conversation, run, after))
     }
 
     async fn events(

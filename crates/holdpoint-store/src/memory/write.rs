@@ -31,7 +31,7 @@ impl State {
             }
         }
         let conversation = (cx.tenant.clone(), run.conversation().clone());
-        let mut has_history = false;
+        let mut previous = None;
         if let Some(known) = self.conversations.get(&conversation) {
             if known.actor != cx.actor {
                 return Ok(Started::NotYours);
@@ -40,7 +40,7 @@ impl State {
                 let pending = self.runs.get(&open).map(|row| self.pending_of(row)).unwrap_or_default();
                 return Ok(Started::Open { run: open, pending });
             }
-            has_history = !known.runs.is_empty();
+            previous = known.runs.last().copied();
         }
         let pending = self.pending.get(&cx.tenant).copied().unwrap_or(0);
         if pending >= pending_max {
@@ -90,7 +90,7 @@ impl State {
         self.write(&mut row, run, writes, next, now);
         self.runs.insert(id, row);
         self.forget_finished();
-        Ok(Started::Created { at: now, has_history })
+        Ok(Started::Created { at: now, previous })
     }
 
     pub(super) fn commit(&mut self, cx: &Context, step: Step, now: Timestamp) -> Result<Committed> {

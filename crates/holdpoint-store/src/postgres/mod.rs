@@ -307,9 +307,10 @@ impl Store for PostgresStore {
         cx: &Context,
         conversation: &ConversationId,
         run: RunId,
+        after: Option<u32>,
     ) -> Result<Vec<Arc<Message>>> {
         self.open()?;
-        again!(self, self.try_history(cx, conversation, run))
+        again!(self, self.try_history(cx, conversation, run, after))
     }
 
     async fn events(

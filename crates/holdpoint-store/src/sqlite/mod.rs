@@ -170,9 +170,10 @@ impl Store for SqliteStore {
         cx: &Context,
         conversation: &ConversationId,
         run: RunId,
+        after: Option<u32>,
     ) -> Result<Vec<Arc<Message>>> {
         let conversation = conversation.clone();
-        let read = move |reader: &mut Reader, tenant| reader.history(tenant, &conversation, run);
+        let read = move |reader: &mut Reader, tenant| reader.history(tenant, &conversation, run, after);
         self.read(&cx.tenant, Vec::new(), read).await
     }
 

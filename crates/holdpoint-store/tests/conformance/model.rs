@@ -255,9 +255,11 @@ impl Both {
             assert_eq!(memory.verify(cx, *run).await.unwrap(), durable.verify(cx, *run).await.unwrap());
             for n in 0..3 {
                 let conversation = conversation(&format!("conversation-{n}"));
-                let a = memory.history(cx, &conversation, *run).await.unwrap();
-                let b = durable.history(cx, &conversation, *run).await.unwrap();
-                assert_eq!(format!("{a:?}"), format!("{b:?}"));
+                for after in [None, Some(0), Some(1)] {
+                    let a = memory.history(cx, &conversation, *run, after).await.unwrap();
+                    let b = durable.history(cx, &conversation, *run, after).await.unwrap();
+                    assert_eq!(format!("{a:?}"), format!("{b:?}"));
+                }
             }
         }
         for cx in people() {

@@ -296,15 +296,18 @@ async fn a_run_does_not_end_with_a_request_open(bed: Bed) {
 
 async fn a_history_holds_a_round_from_its_commit_on(bed: Bed) {
     let walk = Walk::suspended(&bed, &ana(), "job").await;
-    let history = bed.store.history(&ana(), &conversation("job"), walk.id()).await.unwrap();
+    let history = bed.store.history(&ana(), &conversation("job"), walk.id(), None).await.unwrap();
     assert_eq!(kinds(&history), "user");
     decide(&bed.store, &ana(), walk.requests()[0], DecisionWord::Decline).await;
     decide(&bed.store, &ana(), walk.requests()[1], DecisionWord::Approve).await;
     let (mut walk, changes) = Walk::resumed(&bed.store, &ana(), walk.id()).await;
     walk.stored(changes, Next::Keep).await;
-    let history = bed.store.history(&ana(), &conversation("job"), walk.id()).await.unwrap();
+    let history = bed.store.history(&ana(), &conversation("job"), walk.id(), None).await.unwrap();
     assert_eq!(kinds(&history), "user");
+    // The answers of the round in progress are read as such, and not as history.
+    let late = bed.store.history(&ana(), &conversation("job"), walk.id(), Some(0)).await.unwrap();
+    assert_eq!(kinds(&late), "");
     walk.executed(2, "build ok", Next::Keep).await;
-    let history = bed.store.history(&ana(), &conversation("job"), walk.id()).await.unwrap();
+    let history = bed.store.history(&ana(), &conversation("job"), walk.id(), None).await.unwrap();
     assert_eq!(kinds(&history), "user assistant tool0 tool1 tool2");
 }

@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use holdpoint_core::message::Message;
 use holdpoint_core::run::{Changes, Effect};
-use holdpoint_protocol::{ApprovalRequest, Event, EventBody};
+use holdpoint_protocol::{ApprovalRequest, Event, EventBody, RunId};
 use holdpoint_store::{Committed, Error, IdempotencyKey, Loaded, Next, StartRun, Step, Writes};
 
 use super::Driver;
+use crate::histories::Known;
 use crate::outcome::Ended;
 
 /// What came of storing a step.
@@ -95,10 +96,14 @@ impl Driver {
     }
 
     /// The first step is stored: it is shown before anything else can be stored of the run.
-    pub(crate) fn began(&mut self, first: FirstStep, has_history: bool) {
+    pub(crate) fn began(&mut self, first: FirstStep, previous: Option<RunId>) {
         self.next_seq += first.events.len() as u64;
-        if has_history {
-            self.history = History::default();
+        if let Some(previous) = previous {
+            self.history = History::after(self.rt.histories.take_whole(
+                self.run.tenant(),
+                self.run.conversation(),
+                previous,
+            ));
         }
         self.history.grow(first.messages, first.committed_round);
         self.publish(&first.events, first.opened);
@@ -138,7 +143,7 @@ pub(crate) struct FirstStep {
 }
 
 /// The changes of one or more steps in the form the store takes.
-fn writes(run: holdpoint_protocol::RunId, first_seq: u64, changes: Changes) -> Writes {
+fn writes(run: RunId, first_seq: u64, changes: Changes) -> Writes {
     let mut committed_round = None;
     let events = (first_seq..)
         .zip(changes.events)
@@ -168,54 +173,104 @@ fn writes(run: holdpoint_protocol::RunId, first_seq: u64, changes: Changes) -> W
 /// What the model is told: the committed rounds, and what the open one holds so far.
 #[derive(Debug, Default)]
 pub(crate) struct History {
-    committed: Option<Vec<Arc<Message>>>,
+    /// `None` until the model is to be asked: then it is remembered, or read.
+    known: Option<Known>,
+    /// The highest committed round of the run.
+    round: u32,
     open: Vec<(u32, Arc<Message>)>,
 }
 
 impl History {
     /// Of a new conversation: nothing needs to be read.
     pub(crate) fn fresh() -> Self {
-        Self { committed: Some(Vec::new()), open: Vec::new() }
+        Self { known: Some(Known::default()), ..Self::default() }
     }
 
-    /// Of a loaded run: read when the model is next asked.
+    /// Of a new run in a conversation of which this is known.
+    fn after(known: Option<Known>) -> Self {
+        Self { known, ..Self::default() }
+    }
+
+    /// Of a loaded run.
     pub(crate) fn of(loaded: &Loaded) -> Self {
-        Self { committed: None, open: loaded.open.clone() }
+        Self { known: None, round: loaded.committed_round, open: loaded.open.clone() }
     }
 
     pub(super) fn reopen(&mut self, loaded: &Loaded) {
         self.open = loaded.open.clone();
     }
 
-    pub(crate) fn grow(&mut self, messages: Vec<(u32, u32, Arc<Message>)>, committed_round: Option<u32>) {
+    fn grow(&mut self, messages: Vec<(u32, u32, Arc<Message>)>, committed_round: Option<u32>) {
         for (round, slot, message) in messages {
             if round == 0 {
-                if let Some(committed) = &mut self.committed {
-                    committed.push(message);
+                if let Some(known) = &mut self.known {
+                    known.extend([message]);
                 }
             } else {
                 self.open.push((slot, message));
             }
         }
-        if committed_round.is_some() {
+        if let Some(round) = committed_round {
+            self.round = round;
             self.open.sort_by_key(|(slot, _)| *slot);
-            let round = self.open.drain(..).map(|(_, message)| message);
-            match &mut self.committed {
-                Some(committed) => committed.extend(round),
-                None => drop(round),
+            let messages = self.open.drain(..).map(|(_, message)| message);
+            match &mut self.known {
+                Some(known) => {
+                    known.extend(messages);
+                    known.round = round;
+                }
+                None => drop(messages),
             }
         }
     }
 
-    pub(super) fn is_loaded(&self) -> bool {
-        self.committed.is_some()
+    fn messages(&self) -> Vec<Arc<Message>> {
+        self.known.as_ref().map(|known| known.messages.clone()).unwrap_or_default()
+    }
+}
+
+impl Driver {
+    /// What the model is told in the next round.
+    pub(super) fn told(&self) -> Vec<Arc<Message>> {
+        self.history.messages()
     }
 
-    pub(super) fn messages(&self) -> Vec<Arc<Message>> {
-        self.committed.clone().unwrap_or_default()
+    /// The conversation is read when the model is to be asked, and not before; and of it only what this process does not
+    /// remember.
+    pub(super) async fn knows_history(&mut self, effects: &[Effect]) -> bool {
+        let asks = effects.iter().any(|effect| matches!(effect, Effect::CallModel { .. }));
+        if !asks || self.history.known.is_some() {
+            return true;
+        }
+        let (store, cx, run) = (&self.rt.store, &self.cx, &self.run);
+        let round = self.history.round;
+        let remembered = self.rt.histories.take(run.tenant(), run.conversation(), run.id());
+        // What is remembered may end before what is stored: another instance carried the run on meanwhile.
+        self.history.known = match remembered.filter(|known| known.round <= round) {
+            Some(known) if known.round == round => Some(known),
+            Some(mut known) => {
+                let after = Some(known.round);
+                let read = || store.history(cx, run.conversation(), run.id(), after);
+                self.rt.persist(read).await.map(|late| {
+                    known.extend(late);
+                    known.round = round;
+                    known
+                })
+            }
+            None => {
+                let read = || store.history(cx, run.conversation(), run.id(), None);
+                self.rt.persist(read).await.map(|all| Known::of(all, round))
+            }
+        };
+        self.history.known.is_some()
     }
 
-    pub(crate) fn know(&mut self, messages: Vec<Arc<Message>>) {
-        self.committed = Some(messages);
+    /// What is known of the conversation is remembered for whoever takes it up next.
+    pub(super) fn remember_history(&mut self, next: Next) {
+        if let Some(known) = self.history.known.take() {
+            let ended = next == Next::End;
+            let (tenant, conversation) = (self.run.tenant(), self.run.conversation());
+            self.rt.histories.put(tenant, conversation, self.run.id(), known, ended);
+        }
     }
 }

@@ -13,7 +13,7 @@ use holdpoint::protocol::{
 };
 use holdpoint::store::{
     AuditRow, CancelReply, ChainCheck, Committed, Context, Decide, DecideReply, Error, IdempotencyKey,
-    InteractionFilter, KeyUse, Loaded, MemoryStore, Noted, PageRequest, Result, RunFilter, StartRun, Started,
+    InteractionFilter, KeyUse, Loaded, MemoryStore, Noted, PageRequest, RequestHead, Result, RunFilter, StartRun, Started,
     Stats, Step, Store, StoredAnswer, Taken,
 };
 use tokio::sync::Notify;
@@ -74,7 +74,7 @@ impl Store for FaultyStore {
     async fn start(&self, cx: &Context, start: StartRun) -> Result<Started> {
         self.write(async |store| store.start(cx, start).await).await
     }
-    async fn commit(&self, cx: &Context, step: Step) -> Result<Committed> {
+    async fn commit(&self, cx: &Context, step: &Step<'_>) -> Result<Committed> {
         self.write(async |store| store.commit(cx, step).await).await
     }
     async fn load(&self, cx: &Context, run: RunId) -> Result<Option<Loaded>> {
@@ -126,6 +126,9 @@ impl Store for FaultyStore {
         limit: usize,
     ) -> Result<Option<Vec<(u64, Arc<str>)>>> {
         self.inner.events(cx, run, after, limit).await
+    }
+    async fn request(&self, cx: &Context, request: RequestId) -> Result<Option<RequestHead>> {
+        self.inner.request(cx, request).await
     }
     async fn interaction(&self, cx: &Context, request: RequestId) -> Result<Option<Interaction>> {
         self.inner.interaction(cx, request).await

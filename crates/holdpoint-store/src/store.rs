@@ -1,5 +1,6 @@
 //! The trait, and what goes through it.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -9,8 +10,8 @@ use holdpoint_core::message::Message;
 use holdpoint_core::run::{AuditRecord, Closed, LedgerLine, Opened, Run};
 use holdpoint_core::tool::ToolDefinition;
 use holdpoint_protocol::{
-    ActorId, By, ConversationId, DecisionView, DecisionWord, Event, InstanceId, Interaction,
-    InteractionStatus, Page, Pending, RawJson, RequestId, RunId, RunView, TenantId, Then, Timestamp,
+    ActorId, AgentName, By, ConversationId, DecisionView, DecisionWord, Event, InstanceId, Interaction,
+    InteractionKind, InteractionStatus, Page, Pending, RawJson, RequestId, RunId, RunView, TenantId, Then, Timestamp,
 };
 
 use crate::{AuditRow, ChainCheck, InteractionFilter, PageRequest, Result, RunFilter, Stats};
@@ -45,7 +46,7 @@ pub trait Store: Send + Sync + 'static {
     async fn start(&self, cx: &Context, start: StartRun) -> Result<Started>;
 
     /// Stores a step.
-    async fn commit(&self, cx: &Context, step: Step) -> Result<Committed>;
+    async fn commit(&self, cx: &Context, step: &Step<'_>) -> Result<Committed>;
 
     /// Reads a run without owning it.
     async fn load(&self, cx: &Context, run: RunId) -> Result<Option<Loaded>>;
@@ -99,6 +100,9 @@ pub trait Store: Send + Sync + 'static {
         after: u64,
         limit: usize,
     ) -> Result<Option<NumberedEvents>>;
+
+    /// What somebody must know of a request to decide it, without what it shows.
+    async fn request(&self, cx: &Context, request: RequestId) -> Result<Option<RequestHead>>;
 
     /// One interaction.
     async fn interaction(&self, cx: &Context, request: RequestId) -> Result<Option<Interaction>>;
@@ -220,9 +224,9 @@ pub enum Started {
 
 /// A step of the run's owner.
 #[derive(Debug, Clone)]
-pub struct Step {
+pub struct Step<'a> {
     /// The run's control state after it.
-    pub run: Run,
+    pub run: Cow<'a, Run>,
     /// The epoch it writes at.
     pub epoch: u64,
     /// The `next_seq` it was made from: the number of its first event.
@@ -279,6 +283,21 @@ pub struct Loaded {
     pub tools: Arc<[ToolDefinition]>,
     /// When it was created.
     pub created_at: Timestamp,
+}
+
+/// A request, without what it shows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RequestHead {
+    /// The run that waits for it.
+    pub run: RunId,
+    /// The run's agent.
+    pub agent: AgentName,
+    /// What kind it is.
+    pub kind: InteractionKind,
+    /// How it stands.
+    pub status: InteractionStatus,
+    /// When it opened.
+    pub opened_at: Timestamp,
 }
 
 /// A run this instance has just become the owner of.

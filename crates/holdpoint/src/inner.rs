@@ -116,7 +116,7 @@ impl Inner {
     /// Loads a run that this instance owns, and drives it. Whatever was running when it was last stored is not running
     /// here: the run is told so before anything else. For a run that only waited, that changes nothing.
     pub(crate) fn resume(self: &Arc<Self>, cx: Context, run: RunId) {
-        let (tx, inbox) = self.drivers.register(run);
+        let (tx, inbox) = self.drivers.register(&cx.tenant, run);
         let rt = Arc::clone(self);
         self.tasks.spawn(async move {
             let loaded = match rt.persist(|| rt.store.load(&cx, run)).await {

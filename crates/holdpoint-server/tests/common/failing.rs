@@ -61,7 +61,7 @@ macro_rules! pass {
 pass! {
     read now() -> Timestamp;
     write start(cx: &Context, start: StartRun) -> Started;
-    write commit(cx: &Context, step: Step) -> Committed;
+    write commit(cx: &Context, step: &Step<'_>) -> Committed;
     read load(cx: &Context, run: RunId) -> Option<Loaded>;
     write take(cx: &Context, run: RunId) -> Option<Loaded>;
     write recover(limit: usize) -> Vec<Taken>;
@@ -74,6 +74,7 @@ pass! {
     read next_deadline() -> Option<Timestamp>;
     read history(cx: &Context, conversation: &ConversationId, run: RunId, after: Option<u32>) -> Vec<Arc<Message>>;
     read events(cx: &Context, run: RunId, after: u64, limit: usize) -> Option<Vec<(u64, Arc<str>)>>;
+    read request(cx: &Context, request: RequestId) -> Option<RequestHead>;
     read interaction(cx: &Context, request: RequestId) -> Option<Interaction>;
     read interactions(cx: &Context, filter: &InteractionFilter, page: &PageRequest) -> Page<Interaction>;
     read run(cx: &Context, run: RunId) -> Option<RunView>;

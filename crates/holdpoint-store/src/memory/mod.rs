@@ -19,7 +19,7 @@ use state::State;
 use crate::clock::Clock;
 use crate::{
     AuditRow, CancelReply, ChainCheck, Committed, Context, Decide, DecideReply, Error, IdempotencyKey,
-    InteractionFilter, KeyUse, Loaded, Noted, NumberedEvents, PageRequest, Result, RunFilter, StartRun,
+    InteractionFilter, KeyUse, Loaded, Noted, NumberedEvents, PageRequest, RequestHead, Result, RunFilter, StartRun,
     Started, Stats, Step, Store, StoredAnswer, Taken,
 };
 
@@ -91,7 +91,7 @@ impl Store for MemoryStore {
         self.open()?.start(cx, start, self.pending_max, now)
     }
 
-    async fn commit(&self, cx: &Context, step: Step) -> Result<Committed> {
+    async fn commit(&self, cx: &Context, step: &Step<'_>) -> Result<Committed> {
         let now = self.clock.now();
         self.open()?.commit(cx, step, now)
     }
@@ -164,6 +164,10 @@ impl Store for MemoryStore {
         limit: usize,
     ) -> Result<Option<NumberedEvents>> {
         Ok(self.open()?.events(cx, run, after, limit))
+    }
+
+    async fn request(&self, cx: &Context, request: RequestId) -> Result<Option<RequestHead>> {
+        Ok(self.open()?.request(cx, request))
     }
 
     async fn interaction(&self, cx: &Context, request: RequestId) -> Result<Option<Interaction>> {

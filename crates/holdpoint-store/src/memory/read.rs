@@ -14,7 +14,7 @@ use crate::clock::from_ms;
 use crate::facts::Request;
 use crate::places::{AgePlace, RunPlace};
 use crate::{
-    AuditRow, ChainCheck, Context, InteractionFilter, Loaded, NumberedEvents, PageRequest, Result, RunFilter,
+    AuditRow, ChainCheck, Context, InteractionFilter, Loaded, NumberedEvents, PageRequest, RequestHead, Result, RunFilter,
     Stats, Taken, views,
 };
 
@@ -83,6 +83,11 @@ impl State {
         let from = usize::try_from(after).unwrap_or(usize::MAX);
         let numbered = (after.saturating_add(1)..).zip(row.events.iter().skip(from).take(limit));
         Some(numbered.map(|(seq, event)| (seq, Arc::from(event.to_json()))).collect())
+    }
+
+    pub(super) fn request(&self, cx: &Context, request: RequestId) -> Option<RequestHead> {
+        let request = self.requests.get(&request)?;
+        Some(request.head(self.row(cx, request.run())?.run.agent().clone()))
     }
 
     pub(super) fn interaction(&self, cx: &Context, request: RequestId) -> Result<Option<Interaction>> {

@@ -93,23 +93,23 @@ impl State {
         Ok(Started::Created { at: now, previous })
     }
 
-    pub(super) fn commit(&mut self, cx: &Context, step: Step, now: Timestamp) -> Result<Committed> {
+    pub(super) fn commit(&mut self, cx: &Context, step: &Step<'_>, now: Timestamp) -> Result<Committed> {
         let Step { run, epoch, expected_seq, writes, next } = step;
-        let id = run.id();
+        let (id, next) = (run.id(), *next);
         let Some(row) = self.runs.get(&id).filter(|row| *row.run.tenant() == cx.tenant) else {
             return Ok(Committed::Fenced);
         };
-        if !row.owned || row.epoch != epoch {
+        if !row.owned || row.epoch != *epoch {
             return Ok(Committed::Fenced);
         }
-        if row.next_seq() != expected_seq {
+        if row.next_seq() != *expected_seq {
             return Ok(Committed::Moved);
         }
-        crate::writes::check(&run, &writes, expected_seq)?;
-        self.check(id, Some(row), &writes, next)?;
+        crate::writes::check(run, writes, *expected_seq)?;
+        self.check(id, Some(row), writes, next)?;
         // Taken out and put back, so that the rest of the state can be written beside it.
         let Some(mut row) = self.runs.remove(&id) else { return Ok(Committed::Fenced) };
-        self.write(&mut row, run, writes, next, now);
+        self.write(&mut row, run.clone().into_owned(), writes.clone(), next, now);
         let next_seq = row.next_seq();
         self.runs.insert(id, row);
         if next == Next::End {

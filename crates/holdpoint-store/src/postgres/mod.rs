@@ -37,7 +37,7 @@ use crate::clock::{Clock, from_ms};
 use crate::prepared::Prepared;
 use crate::{
     AuditRow, CancelReply, ChainCheck, Committed, Context, Decide, DecideReply, Error, IdempotencyKey,
-    InteractionFilter, KeyUse, Loaded, Noted, NumberedEvents, PageRequest, Result, RunFilter, StartRun,
+    InteractionFilter, KeyUse, Loaded, Noted, NumberedEvents, PageRequest, RequestHead, Result, RunFilter, StartRun,
     Started, Stats, Step, Store, StoredAnswer, Taken,
 };
 
@@ -246,7 +246,7 @@ impl Store for PostgresStore {
         again!(self, self.try_start(cx, &new, key.as_ref()))
     }
 
-    async fn commit(&self, cx: &Context, step: Step) -> Result<Committed> {
+    async fn commit(&self, cx: &Context, step: &Step<'_>) -> Result<Committed> {
         self.open()?;
         let (new, epoch, expected_seq) = Prepared::step(step)?;
         again!(self, self.try_commit(cx, &new, epoch, expected_seq))
@@ -322,6 +322,11 @@ impl Store for PostgresStore {
     ) -> Result<Option<NumberedEvents>> {
         self.open()?;
         again!(self, self.try_events(cx, run, after, limit))
+    }
+
+    async fn request(&self, cx: &Context, request: RequestId) -> Result<Option<RequestHead>> {
+        self.open()?;
+        again!(self, self.try_request(cx, request))
     }
 
     async fn interaction(&self, cx: &Context, request: RequestId) -> Result<Option<Interaction>> {

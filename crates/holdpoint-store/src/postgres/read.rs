@@ -22,8 +22,8 @@ use crate::compact::{self, Entry};
 use crate::facts::Request;
 use crate::places::{AgePlace, RunPlace};
 use crate::{
-    AuditRow, ChainCheck, Context, Error, InteractionFilter, Loaded, NumberedEvents, PageRequest, Result,
-    RunFilter, Stats, stored, views,
+    AuditRow, ChainCheck, Context, Error, InteractionFilter, Loaded, NumberedEvents, PageRequest,
+    RequestHead, Result, RunFilter, Stats, stored, views,
 };
 
 /// Rows a page looks at. A page that finds less than was asked for among them is short, and says where the next begins.
@@ -133,6 +133,21 @@ impl PostgresStore {
                 return Ok(Some(events));
             }
         }
+    }
+
+    pub(super) async fn try_request(&self, cx: &Context, id: RequestId) -> Done<Option<RequestHead>> {
+        let client = self.pool.get().await?;
+        let sql = "SELECT q.tenant_id, q.run_id, q.seq, q.request_id, q.round, q.call, q.kind, q.digest, q.deadline, \
+                   q.opened_at, q.status, q.closure, r.snapshot_version, r.snapshot \
+                   FROM request q JOIN run r ON r.tenant_id = q.tenant_id AND r.run_id = q.run_id \
+                   WHERE q.tenant_id = $1 AND q.request_id = $2";
+        let statement = client.prepare_cached(sql).await?;
+        let Some(row) = client.query_opt(&statement, &[&cx.tenant.as_str(), &id.0]).await? else {
+            return Ok(None);
+        };
+        let request = rows::request(&row)?;
+        let agent = stored::agent(request.run(), rows::small(row.try_get(12)?), row.try_get(13)?)?;
+        Ok(Some(request.head(agent)))
     }
 
     pub(super) async fn try_interaction(&self, cx: &Context, id: RequestId) -> Done<Option<Interaction>> {

@@ -36,7 +36,7 @@ use crate::clock::Clock;
 use crate::prepared::Prepared;
 use crate::{
     AuditRow, CancelReply, ChainCheck, Committed, Context, Decide, DecideReply, IdempotencyKey,
-    InteractionFilter, KeyUse, Loaded, Noted, NumberedEvents, PageRequest, Result, RunFilter, StartRun,
+    InteractionFilter, KeyUse, Loaded, Noted, NumberedEvents, PageRequest, RequestHead, Result, RunFilter, StartRun,
     Started, Stats, Step, Store, StoredAnswer, Taken,
 };
 
@@ -109,7 +109,7 @@ impl Store for SqliteStore {
         self.writer.write("start", move |txn| txn.start(&cx, &new, key.as_ref())).await
     }
 
-    async fn commit(&self, cx: &Context, step: Step) -> Result<Committed> {
+    async fn commit(&self, cx: &Context, step: &Step<'_>) -> Result<Committed> {
         let cx = cx.clone();
         let (new, epoch, expected_seq) = Prepared::step(step)?;
         self.writer.write("commit", move |txn| txn.commit(&cx, &new, epoch, expected_seq)).await
@@ -185,6 +185,10 @@ impl Store for SqliteStore {
         limit: usize,
     ) -> Result<Option<NumberedEvents>> {
         self.read(&cx.tenant, None, move |reader, tenant| reader.events(tenant, run, after, limit)).await
+    }
+
+    async fn request(&self, cx: &Context, request: RequestId) -> Result<Option<RequestHead>> {
+        self.read(&cx.tenant, None, move |reader, tenant| reader.head(tenant, request)).await
     }
 
     async fn interaction(&self, cx: &Context, request: RequestId) -> Result<Option<Interaction>> {

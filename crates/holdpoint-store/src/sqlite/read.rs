@@ -17,7 +17,7 @@ use crate::clock::from_ms;
 use crate::codes;
 use crate::compact::{self, Entry};
 use crate::facts::Request;
-use crate::{AuditRow, ChainCheck, Error, Loaded, NumberedEvents, Result, stored, views};
+use crate::{AuditRow, ChainCheck, Error, Loaded, NumberedEvents, RequestHead, Result, stored, views};
 
 /// A run's row, with its snapshot read.
 pub(super) struct RunRow {
@@ -68,6 +68,16 @@ impl Reader {
             Some((owner, request)) if owner == tenant => Ok(Some(request?)),
             Some(_) | None => Ok(None),
         }
+    }
+
+    pub(super) fn head(&self, tenant: i64, id: RequestId) -> Result<Option<RequestHead>> {
+        let Some(request) = self.request(tenant, id)? else { return Ok(None) };
+        let run = request.run();
+        let sql = "SELECT snapshot_version, snapshot FROM run WHERE tenant = ?1 AND id = ?2";
+        let mut statement = self.connection.prepare_cached(sql)?;
+        let (version, snapshot): (u32, Vec<u8>) = statement
+            .query_row(params![tenant, run.0.as_bytes()], |row| Ok((row.get(0)?, row.get(1)?)))?;
+        Ok(Some(request.head(stored::agent(run, version, &snapshot)?)))
     }
 
     /// Entries of a run's journal after an event, in order, until there is enough.

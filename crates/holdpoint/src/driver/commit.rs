@@ -1,5 +1,6 @@
 //! Storing a step, and what follows from its being stored: the history grows, watchers see it, handlers are asked.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use holdpoint_core::message::Message;
@@ -25,13 +26,11 @@ impl Driver {
     pub(super) async fn commit(&mut self, changes: Changes, next: Next) -> Stored {
         let mut writes = writes(self.run.id(), self.next_seq, changes);
         writes.tools = self.new_tools.clone();
-        let events = writes.events.clone();
-        let messages = writes.messages.clone();
-        let committed_round = writes.committed_round;
-        let opened = !writes.opened.is_empty();
-        let step =
-            Step { run: self.run.clone(), epoch: self.epoch, expected_seq: self.next_seq, writes, next };
-        match self.persist(step).await {
+        let run = Cow::Borrowed(&self.run);
+        let step = Step { run, epoch: self.epoch, expected_seq: self.next_seq, writes, next };
+        let committed = self.persist(&step).await;
+        let Writes { events, messages, opened, committed_round, .. } = step.writes;
+        match committed {
             Some(Committed::Done { next_seq }) => self.next_seq = next_seq,
             Some(Committed::Moved) => return Stored::Moved,
             Some(Committed::Fenced) => {
@@ -43,38 +42,26 @@ impl Driver {
         self.new_tools = None;
         holdpoint_store::failpoint("after_step");
         self.history.grow(messages, committed_round);
-        self.publish(&events, opened);
+        self.publish(&events, !opened.is_empty());
         Stored::Done
     }
 
     /// Commits, and keeps trying while the store is away: what is in memory is not lost, and nothing runs meanwhile.
-    async fn persist(&self, step: Step) -> Option<Committed> {
-        self.rt
-            .persist(|| {
-                let step = step.clone();
-                async {
-                    let events = step.writes.events.len() as u64;
-                    let (epoch, expected) = (step.epoch, step.expected_seq);
-                    match self.rt.store.commit(&self.cx, step).await {
-                        // The connection broke while it was being committed: look before doing it again.
-                        Err(Error::CommitUnknown(why)) => {
-                            match self.rt.store.load(&self.cx, self.run.id()).await? {
-                                Some(now)
-                                    if now.epoch == epoch
-                                        && now.next_seq >= expected + events
-                                        && events > 0 =>
-                                {
-                                    Ok(Committed::Done { next_seq: expected + events })
-                                }
-                                Some(now) if now.epoch > epoch => Ok(Committed::Fenced),
-                                Some(_) | None => Err(Error::Unavailable(why)),
-                            }
-                        }
-                        other => other,
-                    }
+    async fn persist(&self, step: &Step<'_>) -> Option<Committed> {
+        let events = step.writes.events.len() as u64;
+        let (epoch, expected) = (step.epoch, step.expected_seq);
+        let commit = async || match self.rt.store.commit(&self.cx, step).await {
+            // The connection broke while it was being committed: look before doing it again.
+            Err(Error::CommitUnknown(why)) => match self.rt.store.load(&self.cx, self.run.id()).await? {
+                Some(now) if now.epoch == epoch && now.next_seq >= expected + events && events > 0 => {
+                    Ok(Committed::Done { next_seq: expected + events })
                 }
-            })
-            .await
+                Some(now) if now.epoch > epoch => Ok(Committed::Fenced),
+                Some(_) | None => Err(Error::Unavailable(why)),
+            },
+            other => other,
+        };
+        self.rt.persist(commit).await
     }
 
     /// The first step of a new run, in the form the store takes, and what is left to do once it is stored.

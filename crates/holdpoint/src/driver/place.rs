@@ -51,7 +51,7 @@ impl Driver {
         cx: Context,
         run: Run,
     ) -> Self {
-        let inbox = rt.drivers.register(run.id());
+        let inbox = rt.drivers.register(&cx.tenant, run.id());
         Self::at(rt, agent, model, cx, run, Place::new(), inbox)
     }
 

@@ -13,8 +13,8 @@ use holdpoint::protocol::{
 };
 use holdpoint::store::{
     AuditRow, CancelReply, ChainCheck, Committed, Context, Decide, DecideReply, Error, IdempotencyKey,
-    InteractionFilter, KeyUse, Loaded, MemoryStore, Noted, PageRequest, RequestHead, Result, RunFilter, StartRun, Started,
-    Stats, Step, Store, StoredAnswer, Taken,
+    InteractionFilter, KeyUse, Known, Loaded, MemoryStore, Noted, PageRequest, RequestHead, Result,
+    RunFilter, StartRun, Started, Stats, Step, Store, StoredAnswer, Taken,
 };
 use tokio::sync::Notify;
 
@@ -129,6 +129,12 @@ impl Store for FaultyStore {
     }
     async fn request(&self, cx: &Context, request: RequestId) -> Result<Option<RequestHead>> {
         self.inner.request(cx, request).await
+    }
+    async fn moved(&self, known: &[Known]) -> Result<Vec<RunId>> {
+        self.inner.moved(known).await
+    }
+    async fn newest_pending(&self, cx: &Context, limit: usize) -> Result<Vec<(Timestamp, RequestId)>> {
+        self.inner.newest_pending(cx, limit).await
     }
     async fn interaction(&self, cx: &Context, request: RequestId) -> Result<Option<Interaction>> {
         self.inner.interaction(cx, request).await

@@ -4,8 +4,8 @@ use holdpoint_core::decision::{CancelKind, Decision, Fact};
 use holdpoint_core::digest::CallDigest;
 use holdpoint_core::run::{AuditRecord, ClosedBy};
 use holdpoint_protocol::{
-    ActorId, AgentName, By, CallId, DecisionEvent, DecisionView, DecisionWord, Event, EventBody, InteractionKind,
-    InteractionStatus, Notice, RequestId, RunId, Timestamp, Via,
+    ActorId, AgentName, By, CallId, DecisionEvent, DecisionView, DecisionWord, Event, EventBody,
+    InteractionKind, InteractionStatus, Notice, RequestId, RunId, Timestamp, Via,
 };
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};

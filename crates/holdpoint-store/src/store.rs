@@ -11,7 +11,8 @@ use holdpoint_core::run::{AuditRecord, Closed, LedgerLine, Opened, Run};
 use holdpoint_core::tool::ToolDefinition;
 use holdpoint_protocol::{
     ActorId, AgentName, By, ConversationId, DecisionView, DecisionWord, Event, InstanceId, Interaction,
-    InteractionKind, InteractionStatus, Page, Pending, RawJson, RequestId, RunId, RunView, TenantId, Then, Timestamp,
+    InteractionKind, InteractionStatus, Page, Pending, RawJson, RequestId, RunId, RunView, TenantId, Then,
+    Timestamp,
 };
 
 use crate::{AuditRow, ChainCheck, InteractionFilter, PageRequest, Result, RunFilter, Stats};
@@ -104,6 +105,12 @@ pub trait Store: Send + Sync + 'static {
     /// What somebody must know of a request to decide it, without what it shows.
     async fn request(&self, cx: &Context, request: RequestId) -> Result<Option<RequestHead>>;
 
+    /// Those of these runs that have later events than the one that is known of them. A run that is not there has none.
+    async fn moved(&self, known: &[Known]) -> Result<Vec<RunId>>;
+
+    /// The newest requests that wait for a person, newest first, and when each was opened.
+    async fn newest_pending(&self, cx: &Context, limit: usize) -> Result<Vec<(Timestamp, RequestId)>>;
+
     /// One interaction.
     async fn interaction(&self, cx: &Context, request: RequestId) -> Result<Option<Interaction>>;
 
@@ -145,6 +152,17 @@ pub trait Store: Send + Sync + 'static {
 
 /// Stored events: number and JSON.
 pub type NumberedEvents = Vec<(u64, Arc<str>)>;
+
+/// A run, and the number of the last event of it that is known.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Known {
+    /// Whose it is.
+    pub tenant: TenantId,
+    /// The run.
+    pub run: RunId,
+    /// The last event.
+    pub last: u64,
+}
 
 /// What a step writes.
 #[derive(Debug, Clone, Default)]

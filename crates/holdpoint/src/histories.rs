@@ -26,13 +26,6 @@ pub(crate) struct Known {
 }
 
 impl Known {
-    /// What was read of a conversation, up to this round of the run.
-    pub(crate) fn of(messages: Vec<Arc<Message>>, round: u32) -> Self {
-        let mut known = Self { round, ..Self::default() };
-        known.extend(messages);
-        known
-    }
-
     pub(crate) fn extend(&mut self, messages: impl IntoIterator<Item = Arc<Message>>) {
         for message in messages {
             self.bytes += MESSAGE_BYTES + bytes_of(&message);
@@ -93,12 +86,7 @@ impl Histories {
     }
 
     /// What is known of the conversation of a run that is taken up.
-    pub(crate) fn take(
-        &self,
-        tenant: &TenantId,
-        conversation: &ConversationId,
-        run: RunId,
-    ) -> Option<Known> {
+    pub(crate) fn take(&self, tenant: &TenantId, conversation: &ConversationId, run: RunId) -> Option<Known> {
         self.take_if(tenant, conversation, |entry| entry.run == run)
     }
 
@@ -190,7 +178,9 @@ mod tests {
     }
 
     fn known(text: &str, round: u32) -> Known {
-        Known::of(vec![Arc::new(Message::User(UserMessage::text(text)))], round)
+        let mut known = Known { round, ..Known::default() };
+        known.extend([Arc::new(Message::User(UserMessage::text(text)))]);
+        known
     }
 
     #[test]

@@ -140,7 +140,8 @@ impl Inner {
                 return rt.hub.rest(run, loaded.next_seq);
             };
             let facts = loaded.facts.clone();
-            let place = Place::of(&loaded, agent.settings.limits.argument_bytes);
+            let remembered = rt.histories.take(&cx.tenant, loaded.run.conversation(), run);
+            let place = Place::of(&loaded, remembered, agent.settings.limits.argument_bytes);
             let run = rt.as_granted(&cx, loaded.run);
             let driver = Driver::at(rt, agent, model, cx, run, place, (tx, inbox));
             driver.resume(facts).await;

@@ -245,7 +245,10 @@ impl RuntimeBuilder {
         if tenants.is_empty() {
             tenants.push(local().tenant);
         }
-        runtime.inner.tasks.spawn(crate::sweeper::sweep(runtime.clone(), tenants));
+        let rt = &runtime.inner;
+        rt.tasks.spawn(crate::sweeper::sweep(runtime.clone(), tenants));
+        rt.tasks.spawn(crate::lookout::look_out(Arc::clone(rt)));
+        rt.tasks.spawn(crate::inbox::mind_desks(Arc::clone(rt)));
         Ok(runtime)
     }
 }

@@ -49,11 +49,10 @@ impl InboxEvent<'_> {
 /// Opens the stream of the inbox.
 pub(crate) async fn inbox(app: &Arc<App>) -> Result<Response, Refusal> {
     // Watched before the list is read, so that nothing falls between.
-    let mut inbox = app.runtime.inbox(&app.cx);
+    let inbox = app.runtime.inbox(&app.cx).await?;
     let filter = InteractionFilter { status: Some(InteractionStatus::Pending), ..Default::default() };
     let page = PageRequest { limit: PAGE_MAX, ..PageRequest::default() };
     let pending = app.store().interactions(&app.cx, &filter, &page).await?;
-    inbox.seen(&pending.items);
     let snapshot =
         InboxEvent::Snapshot { items: &pending.items, next_cursor: pending.next_cursor.as_deref() };
     let view = View {
@@ -99,15 +98,10 @@ impl View {
             };
             match change {
                 Err(_quiet) => self.queue.push_back(InboxEvent::Heartbeat.frame()),
-                Ok(Ok(InboxChange::Changed(interaction))) => self.show(&interaction),
-                Ok(Ok(InboxChange::Lagged)) => {
+                Ok(InboxChange::Changed(interaction)) => self.show(&interaction),
+                Ok(InboxChange::Lagged) => {
                     self.app.metrics.stream_cut();
                     self.close("slow_reader");
-                }
-                // Read again from a new snapshot: what changed meanwhile is in it.
-                Ok(Err(error)) => {
-                    tracing::warn!(%error, "an inbox stream ends because the store cannot be read");
-                    self.over = true;
                 }
             }
         }

@@ -75,6 +75,8 @@ pass! {
     read history(cx: &Context, conversation: &ConversationId, run: RunId, after: Option<u32>) -> Vec<Arc<Message>>;
     read events(cx: &Context, run: RunId, after: u64, limit: usize) -> Option<Vec<(u64, Arc<str>)>>;
     read request(cx: &Context, request: RequestId) -> Option<RequestHead>;
+    read moved(known: &[Known]) -> Vec<RunId>;
+    read newest_pending(cx: &Context, limit: usize) -> Vec<(Timestamp, RequestId)>;
     read interaction(cx: &Context, request: RequestId) -> Option<Interaction>;
     read interactions(cx: &Context, filter: &InteractionFilter, page: &PageRequest) -> Page<Interaction>;
     read run(cx: &Context, run: RunId) -> Option<RunView>;

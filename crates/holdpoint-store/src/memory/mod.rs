@@ -19,8 +19,8 @@ use state::State;
 use crate::clock::Clock;
 use crate::{
     AuditRow, CancelReply, ChainCheck, Committed, Context, Decide, DecideReply, Error, IdempotencyKey,
-    InteractionFilter, KeyUse, Loaded, Noted, NumberedEvents, PageRequest, RequestHead, Result, RunFilter, StartRun,
-    Started, Stats, Step, Store, StoredAnswer, Taken,
+    InteractionFilter, KeyUse, Known, Loaded, Noted, NumberedEvents, PageRequest, RequestHead, Result,
+    RunFilter, StartRun, Started, Stats, Step, Store, StoredAnswer, Taken,
 };
 
 /// A store in memory.
@@ -168,6 +168,14 @@ impl Store for MemoryStore {
 
     async fn request(&self, cx: &Context, request: RequestId) -> Result<Option<RequestHead>> {
         Ok(self.open()?.request(cx, request))
+    }
+
+    async fn moved(&self, known: &[Known]) -> Result<Vec<RunId>> {
+        Ok(self.open()?.moved(known))
+    }
+
+    async fn newest_pending(&self, cx: &Context, limit: usize) -> Result<Vec<(Timestamp, RequestId)>> {
+        Ok(self.open()?.newest_pending(cx, limit))
     }
 
     async fn interaction(&self, cx: &Context, request: RequestId) -> Result<Option<Interaction>> {

@@ -14,6 +14,7 @@ mod read;
 mod rows;
 mod step;
 mod tls;
+mod watch;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -37,8 +38,8 @@ use crate::clock::{Clock, from_ms};
 use crate::prepared::Prepared;
 use crate::{
     AuditRow, CancelReply, ChainCheck, Committed, Context, Decide, DecideReply, Error, IdempotencyKey,
-    InteractionFilter, KeyUse, Loaded, Noted, NumberedEvents, PageRequest, RequestHead, Result, RunFilter, StartRun,
-    Started, Stats, Step, Store, StoredAnswer, Taken,
+    InteractionFilter, KeyUse, Known, Loaded, Noted, NumberedEvents, PageRequest, RequestHead, Result,
+    RunFilter, StartRun, Started, Stats, Step, Store, StoredAnswer, Taken,
 };
 
 /// How long an instance is taken to live after it renewed its lease.
@@ -327,6 +328,16 @@ impl Store for PostgresStore {
     async fn request(&self, cx: &Context, request: RequestId) -> Result<Option<RequestHead>> {
         self.open()?;
         again!(self, self.try_request(cx, request))
+    }
+
+    async fn moved(&self, known: &[Known]) -> Result<Vec<RunId>> {
+        self.open()?;
+        again!(self, self.try_moved(known))
+    }
+
+    async fn newest_pending(&self, cx: &Context, limit: usize) -> Result<Vec<(Timestamp, RequestId)>> {
+        self.open()?;
+        again!(self, self.try_newest_pending(cx, limit))
     }
 
     async fn interaction(&self, cx: &Context, request: RequestId) -> Result<Option<Interaction>> {

@@ -376,7 +376,9 @@ async fn tools(
 
 /// The event with this number.
 async fn event(client: &impl GenericClient, tenant: &str, run: RunId, seq: u64) -> Done<String> {
-    for (last, events) in entries(client, tenant, run, seq.saturating_sub(1), 1, |entry| entry.events()).await? {
+    for (last, events) in
+        entries(client, tenant, run, seq.saturating_sub(1), 1, |entry| entry.events()).await?
+    {
         let first = last + 1 - events.len() as u64;
         if let Some((_, json)) = (first..).zip(events).find(|(at, _)| *at == seq) {
             return Ok(json);

@@ -75,8 +75,8 @@ impl Reader {
         let run = request.run();
         let sql = "SELECT snapshot_version, snapshot FROM run WHERE tenant = ?1 AND id = ?2";
         let mut statement = self.connection.prepare_cached(sql)?;
-        let (version, snapshot): (u32, Vec<u8>) = statement
-            .query_row(params![tenant, run.0.as_bytes()], |row| Ok((row.get(0)?, row.get(1)?)))?;
+        let (version, snapshot): (u32, Vec<u8>) =
+            statement.query_row(params![tenant, run.0.as_bytes()], |row| Ok((row.get(0)?, row.get(1)?)))?;
         Ok(Some(request.head(stored::agent(run, version, &snapshot)?)))
     }
 
@@ -132,12 +132,7 @@ impl Reader {
 
     /// The messages of a run from a round on, in order. Read backwards until one of a round before it: what is older is
     /// not looked at, however long the run is.
-    fn messages_from(
-        &self,
-        tenant: i64,
-        run: RunId,
-        round: u32,
-    ) -> Result<Vec<(u32, u32, Arc<Message>)>> {
+    fn messages_from(&self, tenant: i64, run: RunId, round: u32) -> Result<Vec<(u32, u32, Arc<Message>)>> {
         let sql = "SELECT body FROM journal WHERE tenant = ?1 AND run = ?2 ORDER BY seq DESC";
         let mut statement = self.connection.prepare_cached(sql)?;
         let mut rows = statement.query(params![tenant, run.0.as_bytes()])?;

@@ -18,3 +18,4 @@ mod model;
 mod starts;
 mod steps;
 mod time;
+mod watch;

@@ -212,7 +212,13 @@ impl Both {
     }
 
     /// What a runtime would do next for a run, made from what is stored.
-    async fn next_step(&self, cx: &Context, run: RunId, settings: Settings, next: u8) -> Option<Step<'static>> {
+    async fn next_step(
+        &self,
+        cx: &Context,
+        run: RunId,
+        settings: Settings,
+        next: u8,
+    ) -> Option<Step<'static>> {
         use holdpoint_core::run::{Stage, Standing};
         let loaded = self.memory.store.load(cx, run).await.unwrap()?;
         if let Stage::Finished(_) | Stage::Failed = loaded.run.stage() {

@@ -71,7 +71,10 @@ async fn a_second_run_continues_the_history_of_the_first(bed: Bed) {
     bed.clock.advance_ms(5);
     let mut second = Walk::unborn(&bed, &ana(), "one");
     let started = second.try_start(None).await.unwrap();
-    assert!(matches!(started, Started::Created { previous: Some(run), .. } if run == first.id()), "{started:?}");
+    assert!(
+        matches!(started, Started::Created { previous: Some(run), .. } if run == first.id()),
+        "{started:?}"
+    );
 
     // User, reply with three calls, three answers, reply; then the next user message.
     let all = bed.store.history(&ana(), &conversation("one"), second.id(), None).await.unwrap();

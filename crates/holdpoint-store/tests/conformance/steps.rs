@@ -119,10 +119,7 @@ async fn a_step_that_says_nothing_to_watchers_is_stored_too(bed: Bed) {
     let before = bed.store.audit(&ana(), walk.id(), 0, 100).await.unwrap().len();
     walk.run.add_active_ms(1_234);
     let mut step = walk.made(holdpoint_core::run::Changes::default(), Next::Keep);
-    assert_eq!(
-        bed.store.commit(&ana(), &step).await.unwrap(),
-        Committed::Done { next_seq: walk.next_seq }
-    );
+    assert_eq!(bed.store.commit(&ana(), &step).await.unwrap(), Committed::Done { next_seq: walk.next_seq });
     step.writes.audit = walk.first_record().await;
     assert_eq!(bed.store.commit(&ana(), &step).await.unwrap(), Committed::Done { next_seq: walk.next_seq });
 

@@ -160,9 +160,9 @@ fn writes(run: RunId, first_seq: u64, changes: Changes) -> Writes {
 /// What the model is told: the committed rounds, and what the open one holds so far.
 #[derive(Debug, Default)]
 pub(crate) struct History {
-    /// `None` until the model is to be asked: then it is remembered, or read.
+    /// What is remembered or was read; the rest is read when the model is to be asked.
     known: Option<Known>,
-    /// The highest committed round of the run.
+    /// The highest committed round of the run: up to it all has to be known.
     round: u32,
     open: Vec<(u32, Arc<Message>)>,
 }
@@ -178,35 +178,40 @@ impl History {
         Self { known, ..Self::default() }
     }
 
-    /// Of a loaded run.
-    pub(crate) fn of(loaded: &Loaded) -> Self {
-        Self { known: None, round: loaded.committed_round, open: loaded.open.clone() }
+    /// Of a loaded run, with what is remembered of it. That may end before what is stored, when another instance carried
+    /// the run on meanwhile.
+    pub(crate) fn of(loaded: &Loaded, remembered: Option<Known>) -> Self {
+        let round = loaded.committed_round;
+        let known = remembered.filter(|known| known.round <= round);
+        Self { known, round, open: loaded.open.clone() }
     }
 
     pub(super) fn reopen(&mut self, loaded: &Loaded) {
         self.open = loaded.open.clone();
     }
 
+    fn is_whole(&self) -> bool {
+        self.known.as_ref().is_some_and(|known| known.round == self.round)
+    }
+
     fn grow(&mut self, messages: Vec<(u32, u32, Arc<Message>)>, committed_round: Option<u32>) {
+        // What does not follow on what is known is read with the rest.
+        let is_whole = self.is_whole();
+        let mut known = self.known.as_mut().filter(|_| is_whole);
         for (round, slot, message) in messages {
-            if round == 0 {
-                if let Some(known) = &mut self.known {
-                    known.extend([message]);
-                }
-            } else {
-                self.open.push((slot, message));
+            match &mut known {
+                Some(known) if round == 0 => known.extend([message]),
+                None if round == 0 => {}
+                Some(_) | None => self.open.push((slot, message)),
             }
         }
         if let Some(round) = committed_round {
             self.round = round;
             self.open.sort_by_key(|(slot, _)| *slot);
-            let messages = self.open.drain(..).map(|(_, message)| message);
-            match &mut self.known {
-                Some(known) => {
-                    known.extend(messages);
-                    known.round = round;
-                }
-                None => drop(messages),
+            let messages = std::mem::take(&mut self.open).into_iter().map(|(_, message)| message);
+            if let Some(known) = known {
+                known.extend(messages);
+                known.round = round;
             }
         }
     }
@@ -226,30 +231,17 @@ impl Driver {
     /// remember.
     pub(super) async fn knows_history(&mut self, effects: &[Effect]) -> bool {
         let asks = effects.iter().any(|effect| matches!(effect, Effect::CallModel { .. }));
-        if !asks || self.history.known.is_some() {
+        if !asks || self.history.is_whole() {
             return true;
         }
         let (store, cx, run) = (&self.rt.store, &self.cx, &self.run);
-        let round = self.history.round;
-        let remembered = self.rt.histories.take(run.tenant(), run.conversation(), run.id());
-        // What is remembered may end before what is stored: another instance carried the run on meanwhile.
-        self.history.known = match remembered.filter(|known| known.round <= round) {
-            Some(known) if known.round == round => Some(known),
-            Some(mut known) => {
-                let after = Some(known.round);
-                let read = || store.history(cx, run.conversation(), run.id(), after);
-                self.rt.persist(read).await.map(|late| {
-                    known.extend(late);
-                    known.round = round;
-                    known
-                })
-            }
-            None => {
-                let read = || store.history(cx, run.conversation(), run.id(), None);
-                self.rt.persist(read).await.map(|all| Known::of(all, round))
-            }
-        };
-        self.history.known.is_some()
+        let after = self.history.known.as_ref().map(|known| known.round);
+        let read = || store.history(cx, run.conversation(), run.id(), after);
+        let Some(rest) = self.rt.persist(read).await else { return false };
+        let known = self.history.known.get_or_insert_default();
+        known.extend(rest);
+        known.round = self.history.round;
+        true
     }
 
     /// What is known of the conversation is remembered for whoever takes it up next.

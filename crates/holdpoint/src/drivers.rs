@@ -46,6 +46,13 @@ impl Drivers {
         }
     }
 
+    /// Something may have been stored of any run: all drivers look, not all of them at once.
+    pub(crate) fn look(&self) {
+        for live in self.lock().values() {
+            let _ = live.tx.try_send(Inbox::Look);
+        }
+    }
+
     pub(crate) fn has(&self, run: RunId) -> bool {
         self.lock().contains_key(&run)
     }

@@ -21,6 +21,9 @@ use crate::listener::{Listener, ListenerTroubles};
 use crate::outcome::{RunOutcome, RunState};
 use crate::waiters::Waiters;
 
+/// How often whoever waits looks at a store that no other process writes to.
+const LOOK_ALONE: Duration = Duration::from_secs(1);
+
 /// Agents, a store, and everything between a start and an end. Clones share it.
 #[derive(Clone)]
 pub struct Runtime {
@@ -103,8 +106,9 @@ impl Runtime {
             {
                 return Ok(RunOutcome { run, state });
             }
-            // Another process may carry the run on: then nobody here tells, and the store is looked at again.
-            let Ok(Ok(state)) = tokio::time::timeout(Duration::from_secs(1), told).await else { continue };
+            // Another process may carry the run on: then its bell, or the time, has the store looked at again.
+            let look = self.inner.look_every().unwrap_or(LOOK_ALONE);
+            let Ok(Ok(state)) = tokio::time::timeout(look, told).await else { continue };
             if let RunState::Ended(_) = state {
                 return Ok(RunOutcome { run, state });
             }
@@ -231,6 +235,7 @@ impl RuntimeBuilder {
                 drivers: Drivers::default(),
                 histories: Histories::default(),
                 waiters: Waiters::default(),
+                ears: crate::hear::Ears::default(),
                 handling: Handling::default(),
                 deadlines: Notify::new(),
                 shutdown: CancellationToken::new(),
@@ -246,6 +251,7 @@ impl RuntimeBuilder {
             tenants.push(local().tenant);
         }
         let rt = &runtime.inner;
+        rt.tasks.spawn(crate::hear::hear(Arc::clone(rt)));
         rt.tasks.spawn(crate::sweeper::sweep(runtime.clone(), tenants));
         rt.tasks.spawn(crate::lookout::look_out(Arc::clone(rt)));
         rt.tasks.spawn(crate::inbox::mind_desks(Arc::clone(rt)));

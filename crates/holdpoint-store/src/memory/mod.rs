@@ -1,6 +1,7 @@
 //! The store that holds everything in memory and loses it with the process: for tests, for agents whose runs need
 //! not outlive them, and as the model that the durable stores are compared with.
 
+mod effects;
 mod read;
 mod state;
 mod write;

@@ -13,6 +13,8 @@ use holdpoint_protocol::{
     TenantId, Timestamp,
 };
 
+use super::effects::EffectId;
+use crate::effects::EffectRow;
 use crate::facts::{self, CancelNote, Request};
 use crate::{Context, Error, Next, Result, StoredAnswer, Writes};
 
@@ -111,6 +113,7 @@ pub(super) struct State {
     pub(super) pending: HashMap<TenantId, u64>,
     pub(super) tool_sets: HashMap<DefinitionDigest, Arc<[ToolDefinition]>>,
     pub(super) keys: HashMap<KeyId, KeyRow>,
+    pub(super) effects: HashMap<EffectId, EffectRow>,
     pub(super) finished: VecDeque<RunId>,
     pub(super) keep_finished: Option<usize>,
     pub(super) commits: u64,

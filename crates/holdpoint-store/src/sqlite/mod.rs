@@ -5,6 +5,7 @@
 
 mod checkup;
 mod claim;
+mod effects;
 mod error;
 mod fact;
 mod key;

@@ -7,8 +7,10 @@ mod cluster;
 mod walk;
 
 mod audit;
+mod bells;
 mod claims;
 mod decisions;
+mod effects;
 mod file;
 mod keys;
 mod lists;

@@ -31,15 +31,10 @@ impl Counting {
 }
 
 macro_rules! counted {
-    ($($name:ident($($arg:ident: $type:ty),*) -> $out:ty;)*) => {
+    (impl $trait:ident { $($plain:item)* } $($name:ident($($arg:ident: $type:ty),*) -> $out:ty;)*) => {
         #[async_trait]
-        impl Store for Counting {
-            fn instance(&self) -> InstanceId {
-                self.inner.instance()
-            }
-            fn is_shared(&self) -> bool {
-                true
-            }
+        impl $trait for Counting {
+            $($plain)*
             $(async fn $name(&self, $($arg: $type),*) -> Result<$out> {
                 *self.calls.lock().unwrap().entry(stringify!($name)).or_default() += 1;
                 self.inner.$name($($arg),*).await
@@ -49,6 +44,21 @@ macro_rules! counted {
 }
 
 counted! {
+    impl EffectRecord {}
+    begin_effect(cx: &Context, key: &EffectKey) -> EffectUse;
+    effect(cx: &Context, key: &EffectKey) -> EffectUse;
+    end_effect(cx: &Context, key: &EffectKey, end: EffectEnd) -> ();
+}
+
+counted! {
+    impl Store {
+        fn instance(&self) -> InstanceId {
+            self.inner.instance()
+        }
+        fn is_shared(&self) -> bool {
+            true
+        }
+    }
     now() -> Timestamp;
     start(cx: &Context, start: StartRun) -> Started;
     commit(cx: &Context, step: &Step<'_>) -> Committed;

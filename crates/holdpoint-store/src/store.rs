@@ -13,7 +13,9 @@ use holdpoint_protocol::{
     InteractionStatus, Page, Pending, RawJson, RequestId, RunId, RunView, TenantId, Then, Timestamp,
 };
 
-use crate::{AuditRow, ChainCheck, EffectRecord, InteractionFilter, PageRequest, Result, RunFilter, Stats};
+use crate::{
+    AuditRow, ChainCheck, EffectRecord, InteractionFilter, PageRequest, Result, RunFilter, Stats, Tidy,
+};
 
 /// On whose behalf the store is asked: from authentication and nothing else. Rows of another tenant do not exist.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,7 +31,7 @@ pub struct Context {
 /// Every write is one transaction and durable when the call returns. Every implementation passes the same
 /// conformance suite.
 #[async_trait]
-pub trait Store: EffectRecord {
+pub trait Store: EffectRecord + Tidy {
     /// This process: the owner that its steps write as.
     fn instance(&self) -> InstanceId;
 

@@ -11,9 +11,11 @@ mod effects;
 mod error;
 mod fact;
 mod key;
+mod partitions;
 mod read;
 mod rows;
 mod step;
+mod tidy;
 mod tls;
 mod watch;
 
@@ -57,8 +59,11 @@ const COUNT_BELIEVED: Duration = Duration::from_secs(1);
 const COUNT_MARGIN: u64 = 30_000;
 
 /// The migrations, in order; the schema's version is how many of them it has had.
-const MIGRATIONS: [&str; 2] =
-    [include_str!("migrations/0001_start.sql"), include_str!("migrations/0002_effect.sql")];
+const MIGRATIONS: [&str; 3] = [
+    include_str!("migrations/0001_start.sql"),
+    include_str!("migrations/0002_effect.sql"),
+    include_str!("migrations/0003_tidy.sql"),
+];
 
 /// Does an operation, and does it again while another transaction is in its way, each time after a wait of another length.
 macro_rules! again {

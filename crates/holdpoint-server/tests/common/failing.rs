@@ -40,6 +40,22 @@ impl Failing {
     }
 }
 
+#[async_trait]
+impl EffectRecord for Failing {
+    async fn begin_effect(&self, cx: &Context, key: &EffectKey) -> Result<EffectUse> {
+        self.write()?;
+        self.inner.begin_effect(cx, key).await
+    }
+    async fn effect(&self, cx: &Context, key: &EffectKey) -> Result<EffectUse> {
+        self.read()?;
+        self.inner.effect(cx, key).await
+    }
+    async fn end_effect(&self, cx: &Context, key: &EffectKey, end: EffectEnd) -> Result<()> {
+        self.write()?;
+        self.inner.end_effect(cx, key, end).await
+    }
+}
+
 macro_rules! pass {
     ($($kind:ident $name:ident($($arg:ident: $type:ty),*) -> $out:ty;)*) => {
         #[async_trait]

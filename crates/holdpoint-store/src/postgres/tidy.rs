@@ -8,7 +8,7 @@ use tokio_postgres::types::ToSql;
 
 use super::error::{Fault, of_commit};
 use super::rows::Done;
-use super::{AGAIN_MAX, PostgresStore, again, partitions};
+use super::{AGAIN_MAX, PostgresStore, Work, again, partitions};
 use crate::chain::ms;
 use crate::tidy::{KEY_KEPT, first_kept};
 use crate::{Error, Result, Tidied, Tidy};
@@ -46,7 +46,7 @@ fn millis(duration: Duration) -> i64 {
 impl PostgresStore {
     async fn try_tidy(&self, keep: Option<Duration>, limit: usize) -> Done<Tidied> {
         let now = self.try_now().await?;
-        let mut client = self.pool.get().await?;
+        let mut client = self.connection(Work::New).await?;
         partitions::prepare(&mut client, ms(now)).await?;
         for (sql, kept) in [
             ("DELETE FROM idempotency WHERE run_id IS NULL AND at <= $1", KEY_KEPT),

@@ -30,7 +30,7 @@ async fn a_conversation_that_ended_long_ago_goes_with_everything_of_it(bed: Bed)
     let first = Walk::suspended(&bed, &ana(), "old").await.decided_to_the_end().await;
     let mut second = Walk::unborn(&bed, &ana(), "old");
     second.try_start(Some(key("k", "body"))).await.unwrap();
-    let second = second.to_suspension().await.decided_to_the_end().await;
+    let second = second.until_suspended().await.decided_to_the_end().await;
     let elsewhere = Walk::suspended(&bed, &cx("other", "bo"), "old").await.decided_to_the_end().await;
     later(&bed, 30 * DAY);
     assert_eq!(bed.store.tidy(Some(31 * DAY), 10).await.unwrap(), Tidied::default());

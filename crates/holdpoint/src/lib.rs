@@ -43,6 +43,7 @@ mod ending;
 mod handler;
 mod handling;
 mod hear;
+mod histories;
 mod hooks;
 mod hub;
 mod ids;

@@ -14,6 +14,7 @@ use tokio_util::task::TaskTracker;
 use crate::agent::Agent;
 use crate::drivers::Drivers;
 use crate::handling::Handling;
+use crate::histories::Histories;
 use crate::hub::Hub;
 use crate::inner::Inner;
 use crate::listener::{Listener, ListenerTroubles};
@@ -101,20 +102,23 @@ impl Runtime {
         loop {
             // Registered before the store is read, so that an end between the two is not missed.
             let told = self.inner.waiters.wait(run);
-            if let Some(state) = self.state_now(cx, run).await? {
+            // A run that is worked on here says itself when it ends or waits: the store need not be asked for that.
+            if !self.inner.drivers.has_of(&cx.tenant, run)
+                && let Some(state) = self.state_now(cx, run).await?
+            {
                 return Ok(RunOutcome { run, state });
             }
             // Another process may carry the run on: then its bell, or the time, has the store looked at again.
             let look = self.inner.look_every().unwrap_or(LOOK_ALONE);
-            if let Ok(Ok(state)) = tokio::time::timeout(look, told).await {
-                match (state, self.state_now(cx, run).await?) {
-                    (state @ RunState::Ended(_), _) | (_, Some(state)) => {
-                        return Ok(RunOutcome { run, state });
-                    }
-                    // It waited when that was said, and somebody has decided since.
-                    (RunState::Suspended { .. }, None) if self.inner.drivers.has(run) => {}
-                    (state @ RunState::Suspended { .. }, None) => return Ok(RunOutcome { run, state }),
-                }
+            let Ok(Ok(state)) = tokio::time::timeout(look, told).await else { continue };
+            if let RunState::Ended(_) = state {
+                return Ok(RunOutcome { run, state });
+            }
+            match self.state_now(cx, run).await? {
+                Some(state) => return Ok(RunOutcome { run, state }),
+                // It waited when that was said, and somebody has decided since.
+                None if self.inner.drivers.has(run) => {}
+                None => return Ok(RunOutcome { run, state }),
             }
         }
     }
@@ -239,6 +243,7 @@ impl RuntimeBuilder {
                 default_agent,
                 hub,
                 drivers: Drivers::default(),
+                histories: Histories::default(),
                 waiters: Waiters::default(),
                 ears: crate::hear::Ears::default(),
                 handling: Handling::default(),

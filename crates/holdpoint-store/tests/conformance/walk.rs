@@ -1,6 +1,7 @@
 //! A run that is walked through its life by hand, with the real run machine: what a store is given is what a runtime
 //! would give it.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use holdpoint_core::arguments::Arguments;
@@ -151,15 +152,16 @@ impl Walk {
         walk
     }
 
-    pub fn made(&self, changes: Changes, next: Next) -> Step {
+    pub fn made(&self, changes: Changes, next: Next) -> Step<'static> {
         let writes = self.writes(changes);
-        Step { run: self.run.clone(), epoch: self.epoch, expected_seq: self.next_seq, writes, next }
+        let run = Cow::Owned(self.run.clone());
+        Step { run, epoch: self.epoch, expected_seq: self.next_seq, writes, next }
     }
 
     /// Stores a step; it must go through.
     pub async fn stored(&mut self, changes: Changes, next: Next) {
         let step = self.made(changes, next);
-        match self.store.commit(&self.cx, step).await.unwrap() {
+        match self.store.commit(&self.cx, &step).await.unwrap() {
             Committed::Done { next_seq } => self.next_seq = next_seq,
             other => panic!("{other:?}"),
         }

@@ -69,7 +69,7 @@ counted! {
     }
     now() -> Timestamp;
     start(cx: &Context, start: StartRun) -> Started;
-    commit(cx: &Context, step: Step) -> Committed;
+    commit(cx: &Context, step: &Step<'_>) -> Committed;
     load(cx: &Context, run: RunId) -> Option<Loaded>;
     take(cx: &Context, run: RunId) -> Option<Loaded>;
     recover(limit: usize) -> Vec<Taken>;
@@ -80,8 +80,9 @@ counted! {
     cancel(cx: &Context, run: RunId, kind: CancelKind) -> CancelReply;
     expire_due(limit: usize) -> Vec<Noted>;
     next_deadline() -> Option<Timestamp>;
-    history(cx: &Context, conversation: &ConversationId, run: RunId) -> Vec<Arc<Message>>;
+    history(cx: &Context, conversation: &ConversationId, run: RunId, after: Option<u32>) -> Vec<Arc<Message>>;
     events(cx: &Context, run: RunId, after: u64, limit: usize) -> Option<NumberedEvents>;
+    request(cx: &Context, request: RequestId) -> Option<RequestHead>;
     moved(known: &[Known]) -> Vec<RunId>;
     newest_pending(cx: &Context, limit: usize) -> Vec<(Timestamp, RequestId)>;
     interaction(cx: &Context, request: RequestId) -> Option<Interaction>;

@@ -52,7 +52,7 @@ async fn a_conversation_that_ended_long_ago_goes_with_everything_of_it(bed: Bed)
 
     // The name is free, for anybody.
     let again = Walk::suspended(&bed, &cx("acme", "bo"), "old").await.decided_to_the_end().await;
-    let history = bed.store.history(&cx("acme", "bo"), &conversation("old"), again.id()).await.unwrap();
+    let history = bed.store.history(&cx("acme", "bo"), &conversation("old"), again.id(), None).await.unwrap();
     assert_eq!(history.len(), 6, "only what the new run said: {history:?}");
 }
 

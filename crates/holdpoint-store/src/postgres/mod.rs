@@ -17,11 +17,13 @@ mod key;
 mod lease;
 mod line;
 mod listen;
+mod partitions;
 mod pooler;
 mod read;
 mod rows;
 mod schema;
 mod step;
+mod tidy;
 mod tls;
 mod watch;
 

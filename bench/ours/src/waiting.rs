@@ -10,6 +10,7 @@ use holdpoint::store::{Context, InteractionFilter, PageRequest};
 use holdpoint_bench_harness::{Arguments, Deviations, Expect, Line, Timing, usage};
 
 use crate::agent::Log;
+use crate::database;
 use crate::runs::Ours;
 
 /// Runs of one tenant: two requests each, below the bound of pending requests a tenant may have.
@@ -25,8 +26,8 @@ fn context(run: usize) -> Context {
 /// W4A.
 pub async fn suspend_many(arguments: &Arguments) {
     let path = arguments.path.as_str();
-    usage::remove_database(path);
-    let ours = Arc::new(Ours::new(Log::new(Expect::Gated), Some(crate::open(path))));
+    database::remove(path).await;
+    let ours = Arc::new(Ours::new(Log::new(Expect::Gated), Some(database::open(path).await)));
     let mut line = Line::new("holdpoint", arguments.workload.name());
     line.number("rss_start_mb", usage::peak_rss_mb());
     let (next, total) = (Arc::new(AtomicUsize::new(0)), arguments.n);
@@ -57,7 +58,7 @@ pub async fn suspend_many(arguments: &Arguments) {
     line.number("cpu_s", cpu_s);
     line.number("suspends_per_s", n / wall_s);
     line.number("cpu_ms_per_suspend", 1e3 * cpu_s / n);
-    line.set("bytes_per_pending", usage::file_bytes(path) / total as u64);
+    line.set("bytes_per_pending", database::bytes(path).await / total as u64);
     line.print(&found);
 }
 
@@ -65,7 +66,7 @@ pub async fn suspend_many(arguments: &Arguments) {
 pub async fn list_and_resume(arguments: &Arguments, started: Instant) {
     let mut line = Line::new("holdpoint", arguments.workload.name());
     let before = usage::peak_rss_mb();
-    let ours = Ours::new(Log::new(Expect::Gated), Some(crate::open(&arguments.path)));
+    let ours = Ours::new(Log::new(Expect::Gated), Some(database::open(&arguments.path).await));
     line.number("startup_import_s", started.elapsed().as_secs_f64());
     line.number("ready_more_mb", usage::peak_rss_mb() - before);
 

@@ -6,6 +6,7 @@
 //! record; it never touches the control state. The next step applies all facts since the last one and commits only if
 //! none came in between.
 
+mod bell;
 mod chain;
 #[cfg(any(feature = "sqlite", feature = "postgres"))]
 mod checkup;
@@ -35,6 +36,7 @@ mod view;
 mod views;
 mod writes;
 
+pub use bell::{BELLS_MAX, Bell, Hearing, Ring, Standing};
 #[cfg(any(feature = "sqlite", feature = "postgres"))]
 pub use checkup::{Checkup, CommitFigures, StoredFigures};
 pub use clock::{Clock, ManualClock, SystemClock};

@@ -12,8 +12,12 @@ use holdpoint_protocol::{
     ActorId, By, ConversationId, DecisionView, DecisionWord, Event, InstanceId, Interaction,
     InteractionStatus, Page, Pending, RawJson, RequestId, RunId, RunView, TenantId, Then, Timestamp,
 };
+use tokio::sync::broadcast;
 
-use crate::{AuditRow, ChainCheck, EffectRecord, InteractionFilter, PageRequest, Result, RunFilter, Stats};
+use crate::{
+    AuditRow, Bell, ChainCheck, EffectRecord, InteractionFilter, PageRequest, Result, RunFilter, Standing,
+    Stats,
+};
 
 /// On whose behalf the store is asked: from authentication and nothing else. Rows of another tenant do not exist.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,6 +40,23 @@ pub trait Store: EffectRecord {
     /// Whether other instances may write to it at the same time: then what this one hears of is not all there is, and it looks.
     fn is_shared(&self) -> bool {
         false
+    }
+
+    /// The term of this process's lease, if it is known to hold: then something may begin here - a run be taken, a tool or a
+    /// model be called. In another term than the one before, others may have been at this process's runs in between.
+    fn term(&self) -> Option<u64> {
+        Some(0)
+    }
+
+    /// How this instance stands with the others; `None` where there can be none.
+    fn standing(&self) -> Option<Standing> {
+        None
+    }
+
+    /// What other instances ring, from here on: they do when what they stored is durable, without being asked. `None` where
+    /// there can be none. Who is too slow for it has missed something, and looks at everything.
+    fn bells(&self) -> Option<broadcast::Receiver<Bell>> {
+        None
     }
 
     /// The clock that decides.

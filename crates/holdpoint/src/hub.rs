@@ -102,6 +102,14 @@ impl Hub {
         self.bell.notify_one();
     }
 
+    /// Another instance stored more of a run: that concerns those who watch it, if anybody does.
+    pub(crate) fn ring_watched(&self, run: RunId) {
+        let watched = self.lock().get(&run).is_some_and(|live| live.room.is_some());
+        if watched {
+            self.ring(run);
+        }
+    }
+
     /// Comes when a run was rung.
     pub(crate) async fn rung(&self) {
         self.bell.notified().await;

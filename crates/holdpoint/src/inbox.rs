@@ -1,7 +1,8 @@
 //! The inbox, live: which requests open and close, over all runs.
 //!
 //! Of each request that opens or closes here, one task reads how it stands: once for a tenant, however many watch. Where
-//! other instances write too, the same task looks at what waits once a second and tells what has changed.
+//! other instances write too, their bells are heard here, and the same task looks from time to time at what waits and tells what has
+//! changed.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,11 +12,9 @@ use holdpoint_core::limits::STREAM_BUFFER_EVENTS;
 use holdpoint_protocol::{EventBody, Interaction, InteractionStatus, RequestId, TenantId, Timestamp};
 use holdpoint_store::{Context, Result};
 use tokio::sync::Notify;
-use tokio::time::Instant;
 
 use crate::Runtime;
 use crate::inner::Inner;
-use crate::lookout::LOOK_EVERY;
 use crate::ring::{Reader, Ring};
 
 /// How many of those that wait are looked at, the newest: what was opened before them is in the list, and that it closed
@@ -137,6 +136,13 @@ impl Desks {
         }
     }
 
+    /// Another instance opened or closed these requests.
+    pub(crate) fn heard_of(&self, requests: &[RequestId]) {
+        if !requests.is_empty() && !self.lock().is_empty() {
+            self.hear(requests.iter().copied());
+        }
+    }
+
     fn hear(&self, requests: impl IntoIterator<Item = RequestId>) {
         let mut heard = self.queue();
         heard.extend(requests);
@@ -203,13 +209,19 @@ impl Desks {
 /// Tells those who watch an inbox what has changed, until the runtime stops.
 pub(crate) async fn mind_desks(rt: Arc<Inner>) {
     let desks = rt.hub.desks();
-    let mut look_at = rt.store.is_shared().then(|| Instant::now() + LOOK_EVERY);
+    let mut everything = rt.ears.everything();
+    let mut look_at = rt.next_look();
     loop {
         tokio::select! {
             () = desks.bell.notified() => {}
             () = crate::driver::at(look_at) => {
-                look_at = Some(Instant::now() + LOOK_EVERY);
+                look_at = rt.next_look();
                 look(&rt).await;
+            }
+            // The runtime holds the other end, and we hold the runtime.
+            _ = everything.changed() => {
+                look_at = rt.next_look().map(|at| at.min(crate::hear::soon()));
+                continue;
             }
             () = rt.shutdown.cancelled() => return,
         }
@@ -236,7 +248,7 @@ async fn tell(rt: &Inner, request: RequestId) -> Result<()> {
     Ok(())
 }
 
-/// Compares what waits with what was known: other instances open and close requests without a sound here.
+/// Compares what waits with what was known: a bell of another instance may not have been heard.
 async fn look(rt: &Inner) {
     for cx in rt.hub.desks().contexts() {
         match rt.store.newest_pending(&cx, LOOKED_AT).await {

@@ -42,6 +42,7 @@ mod drivers;
 mod ending;
 mod handler;
 mod handling;
+mod hear;
 mod hooks;
 mod hub;
 mod ids;

@@ -17,21 +17,27 @@ use crate::room::Watched;
 pub(crate) const LOG_PAGE: usize = 256;
 /// Logs read at a time.
 const READS_AT_ONCE: usize = 8;
-/// How often it is asked which watched runs have moved, where other instances write too.
-pub(crate) const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// The same where nobody else does: what would be found then was stored here, by a call whose answer was lost.
+/// How soon a log that could not be read is asked for again.
+const READ_AGAIN: Duration = Duration::from_secs(1);
+/// How often it is asked which watched runs have moved, where no other instance writes: what would be found then was stored here, by a call whose answer was lost.
 const LOOK_EVERY_ALONE: Duration = Duration::from_secs(10);
 
 /// Sees to it that watchers are shown what is stored, until the runtime stops.
 pub(crate) async fn look_out(rt: Arc<Inner>) {
-    let every = if rt.store.is_shared() { LOOK_EVERY } else { LOOK_EVERY_ALONE };
-    let mut look_at = Instant::now() + every;
+    let every = || rt.look_every().unwrap_or(LOOK_EVERY_ALONE);
+    let mut everything = rt.ears.everything();
+    let mut look_at = Instant::now() + every();
     loop {
         tokio::select! {
             () = rt.hub.rung() => {}
             () = tokio::time::sleep_until(look_at) => {
-                look_at = Instant::now() + every;
+                look_at = Instant::now() + every();
                 look(&rt).await;
+            }
+            // The runtime holds the other end, and we hold the runtime.
+            _ = everything.changed() => {
+                look_at = look_at.min(crate::hear::soon());
+                continue;
             }
             () = rt.shutdown.cancelled() => return,
         }
@@ -42,7 +48,7 @@ pub(crate) async fn look_out(rt: Arc<Inner>) {
             .count();
         if failed.await > 0 {
             // Asked again soon: what could not be read has moved still.
-            look_at = look_at.min(Instant::now() + LOOK_EVERY);
+            look_at = look_at.min(Instant::now() + READ_AGAIN);
         }
     }
 }

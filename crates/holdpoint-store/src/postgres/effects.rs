@@ -10,7 +10,7 @@ use tokio_postgres::types::ToSql;
 
 use super::error::{Fault, of_commit};
 use super::rows::{Done, now};
-use super::{AGAIN_MAX, PostgresStore, again};
+use super::{AGAIN_MAX, PostgresStore, Work, again};
 use crate::clock::from_ms;
 use crate::effects::EffectRow;
 use crate::{Context, EffectEnd, EffectKey, EffectRecord, EffectUse, Error, Result};
@@ -43,14 +43,14 @@ fn row(row: &Row) -> Done<EffectRow> {
 
 impl PostgresStore {
     async fn try_effect(&self, cx: &Context, key: &EffectKey) -> Done<Option<EffectRow>> {
-        let client = self.pool.get().await?;
+        let client = self.connection(Work::Own).await?;
         let statement = client.prepare_cached(SELECT).await?;
         let found = client.query_opt(&statement, &[&cx.tenant.as_str(), &key.tool, &key.key]).await?;
         found.as_ref().map(row).transpose()
     }
 
     async fn try_begin_effect(&self, cx: &Context, key: &EffectKey) -> Done<EffectUse> {
-        let client = self.pool.get().await?;
+        let client = self.connection(Work::Own).await?;
         let statement = client.prepare_cached(BEGIN).await?;
         let (tenant, given) = (cx.tenant.as_str(), self.given());
         let parameters: [&(dyn ToSql + Sync); 6] =
@@ -67,7 +67,7 @@ impl PostgresStore {
     }
 
     async fn try_end_effect(&self, cx: &Context, key: &EffectKey, end: &EffectEnd) -> Done<()> {
-        let client = self.pool.get().await?;
+        let client = self.connection(Work::Own).await?;
         let (tenant, given) = (cx.tenant.as_str(), self.given());
         match end {
             EffectEnd::Recorded(result) => {

@@ -3,8 +3,8 @@
 use holdpoint_protocol::{RequestId, RunId, Timestamp};
 use uuid::Uuid;
 
-use super::PostgresStore;
 use super::rows::Done;
+use super::{PostgresStore, Work};
 use crate::clock::from_ms;
 use crate::{Context, Known};
 
@@ -14,7 +14,7 @@ impl PostgresStore {
         let runs: Vec<Uuid> = known.iter().map(|known| known.run.0).collect();
         let last: Vec<i64> =
             known.iter().map(|known| i64::try_from(known.last).unwrap_or(i64::MAX)).collect();
-        let client = self.pool.get().await?;
+        let client = self.connection(Work::New).await?;
         let sql = "SELECT known.run FROM unnest($1::text[], $2::uuid[], $3::bigint[]) AS known(tenant, run, last) \
                    JOIN run ON run.tenant_id = known.tenant AND run.run_id = known.run \
                    WHERE run.next_seq - 1 > known.last";
@@ -28,7 +28,7 @@ impl PostgresStore {
         cx: &Context,
         limit: usize,
     ) -> Done<Vec<(Timestamp, RequestId)>> {
-        let client = self.pool.get().await?;
+        let client = self.connection(Work::New).await?;
         let sql = "SELECT opened_at, request_id FROM request WHERE tenant_id = $1 AND status = 0 \
                    ORDER BY opened_at DESC, run_id DESC, seq DESC LIMIT $2";
         let statement = client.prepare_cached(sql).await?;

@@ -7,6 +7,7 @@ mod cluster;
 mod walk;
 
 mod audit;
+mod bells;
 mod claims;
 mod decisions;
 mod effects;

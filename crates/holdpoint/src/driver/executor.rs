@@ -55,6 +55,7 @@ impl Driver {
         let invocation =
             Invocation::new(permit, Arc::clone(&self.context), cancel.clone(), Box::new(progress));
         let max = self.agent.settings.limits.result_bytes;
+        let (store, term) = (Arc::clone(&self.rt.store), self.term);
         self.rt.tasks.spawn(async move {
             let record = match record {
                 Ok(record) => record,
@@ -71,6 +72,19 @@ impl Driver {
                 return;
             }
             holdpoint_store::failpoint("before_tool");
+            if term.is_none() || store.term() != term {
+                // The process stood still since it was stored that the call starts: others may be at the run.
+                let end = ToolEnd::Error {
+                    code: "GATE_ERROR".into(),
+                    message: "it was not started: this instance could not renew its lease in time".into(),
+                    not_executed: true,
+                };
+                if let Some(record) = &record {
+                    record.end(&end).await;
+                }
+                let _ = tx.send(Inbox::Input(Input::Finished { index, attempt, end })).await;
+                return;
+            }
             // Called inside of what is caught: a body may panic before it returns its future.
             let call = std::panic::AssertUnwindSafe(async { entry.tool.call(invocation).await });
             let mut call = std::pin::pin!(call.catch_unwind());

@@ -14,6 +14,11 @@ pub fn is_postgres(path: &str) -> bool {
     path.starts_with("postgres")
 }
 
+/// What kind of store this names, as the lines print it.
+pub fn kind(path: &str) -> &'static str {
+    if is_postgres(path) { "postgres" } else { "sqlite" }
+}
+
 /// The store as it comes: a file is written ahead with `synchronous=FULL`, a database commits as it is set to.
 pub async fn open(path: &str) -> Arc<dyn Store> {
     if is_postgres(path) {

@@ -4,6 +4,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use holdpoint::core::run::Execution;
 use holdpoint::core::tool::EffectClass;
 use holdpoint::local;
 use holdpoint::prelude::*;
@@ -39,6 +40,8 @@ pub fn agent(entered: &Entered, enough: &Arc<Notify>) -> Agent {
         .build();
     Agent::builder("main", script)
         .stream(false)
+        // One call works while the other waits for its decision.
+        .execution(Execution::Parallel)
         .tool(slow.effect(EffectClass::ReadOnly))
         .tool(bash)
         .policy(Policy::builder("work").allow(["Slow"]).build().expect("a valid policy"))

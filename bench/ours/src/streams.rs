@@ -158,7 +158,7 @@ pub async fn measure(arguments: &Arguments) {
 
     let mut line = Line::new("holdpoint", arguments.workload.name());
     line.set("streams", n);
-    line.set("store", if database::is_postgres(path) { "postgres" } else { "sqlite" });
+    line.set("store", database::kind(path));
     line.number("rss_idle_server_mb", idle_kb as f64 / 1024.0);
     line.number("rss_with_streams_mb", streams_kb as f64 / 1024.0);
     line.number("rss_per_stream_kb", (streams_kb as f64 - idle_kb as f64) / n as f64);

@@ -38,6 +38,7 @@ pub async fn measure(arguments: &Arguments) {
     ours.log.close(timed.runs + WARM_UP, &mut found);
     let mut line = Line::new("holdpoint", workload.name());
     line.set("conc", arguments.conc);
+    line.set("store", if !durable { "memory" } else { database::kind(path) });
     line.measured(timed.runs, timed.wall_s, timed.cpu_s);
     line.latency("decide_to_tool", timed.latency.clone());
     if durable {

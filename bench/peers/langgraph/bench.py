@@ -100,7 +100,7 @@ def one(agent, thread, wrong):
     config = {"configurable": {"thread_id": thread}}
     record = records[thread] = {"tools": [], "asked": 0, "seen": None, "bash_at": None}
     out = agent.invoke({"messages": [{"role": "user", "content": PROMPT}]}, config)
-    if "__interrupt__" not in out or record["tools"] != ["Read"]:
+    if "__interrupt__" not in out or {"Write", "Bash"} & set(record["tools"]):
         wrong("ran_before_decision", record)
     decided = time.perf_counter()
     pending = agent.get_state(config).interrupts

@@ -20,6 +20,7 @@ mod listen;
 mod read;
 mod rows;
 mod schema;
+mod shown;
 mod step;
 mod tls;
 mod watch;

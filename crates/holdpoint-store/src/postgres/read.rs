@@ -14,6 +14,7 @@ use tokio_postgres::types::ToSql;
 use uuid::Uuid;
 
 use super::rows::{self, Done, RUN_COLUMNS, RunRow, select_request};
+use super::shown::{numbered, show};
 use super::{PostgresStore, Work};
 use crate::chain::{self, Kept};
 use crate::clock::from_ms;
@@ -131,7 +132,7 @@ impl PostgresStore {
         let mut client = self.connection(Work::New).await?;
         let view = snapshot(&mut client).await?;
         match request(&view, cx.tenant.as_str(), id).await? {
-            Some(request) => Ok(Some(show(&view, cx.tenant.as_str(), &request).await?)),
+            Some(request) => show(&view, cx.tenant.as_str(), &[request]).await?.pop().transpose(),
             None => Ok(None),
         }
     }
@@ -156,8 +157,8 @@ impl PostgresStore {
         found.truncate(limit);
         let next = if more { found.last().map(AgePlace::of) } else { looked_to };
         let mut items = Vec::with_capacity(found.len());
-        for request in &found {
-            items.extend(readable(show(&view, tenant, request).await)?);
+        for shown in show(&view, tenant, &found).await? {
+            items.extend(readable(shown)?);
         }
         Ok(Page { items, next_cursor: next.map(|place| place.write(&cx.tenant)) })
     }
@@ -342,20 +343,10 @@ async fn tools(
 
 /// The event with this number.
 async fn event(client: &impl GenericClient, tenant: &str, run: RunId, seq: u64) -> Done<String> {
-    for (last, entry) in entries(client, tenant, run, seq.saturating_sub(1), 1).await? {
-        let first = last + 1 - entry.events.len() as u64;
-        if let Some((_, json)) = (first..).zip(entry.events).find(|(at, _)| *at == seq) {
-            return Ok(json);
-        }
+    match entries(client, tenant, run, seq.saturating_sub(1), 1).await?.pop() {
+        Some((last, entry)) => Ok(numbered(run, last, entry, seq)?),
+        None => Err(Error::Corrupt(format!("event {seq} of run {run} is gone")).into()),
     }
-    Err(Error::Corrupt(format!("event {seq} of run {run} is gone")).into())
-}
-
-async fn show(client: &impl GenericClient, tenant: &str, request: &Request) -> Done<Interaction> {
-    let row = run_row(client, tenant, request.run()).await?;
-    let row = row.ok_or_else(|| Error::Corrupt(format!("request {} has no run", request.id)))?;
-    let json = event(client, tenant, request.run(), request.seq).await?;
-    Ok(views::interaction(&row.run, request, &json)?)
 }
 
 /// What is shown of a run.

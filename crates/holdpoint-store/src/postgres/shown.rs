@@ -5,7 +5,7 @@ use holdpoint_protocol::{Interaction, RunId};
 use uuid::Uuid;
 
 use super::rows::{self, Done, RUN_COLUMNS};
-use crate::compact::{Entry, read_entry};
+use crate::compact::Entry;
 use crate::facts::Request;
 use crate::{Error, Result, views};
 
@@ -40,14 +40,14 @@ pub(super) async fn show(
 
 fn one(row: &tokio_postgres::Row, request: &Request) -> Done<Interaction> {
     let run = rows::run_row(row)?;
-    let entry = read_entry(request.run(), row.try_get(12)?)?;
-    let json = numbered(request.run(), row.try_get::<_, i64>(11)? as u64, entry, request.seq)?;
+    let events = Entry::of(request.run(), row.try_get(12)?).events()?;
+    let json = numbered(request.run(), row.try_get::<_, i64>(11)? as u64, events, request.seq)?;
     Ok(views::interaction(&run.run, request, &json)?)
 }
 
-/// The event with this number, of an entry that ends with the event `last`.
-pub(super) fn numbered(run: RunId, last: u64, entry: Entry, seq: u64) -> Result<String> {
-    let first = last + 1 - entry.events.len() as u64;
-    let found = (first..).zip(entry.events).find(|(at, _)| *at == seq);
+/// The event with this number, of those of an entry that ends with the event `last`.
+pub(super) fn numbered(run: RunId, last: u64, events: Vec<String>, seq: u64) -> Result<String> {
+    let first = last + 1 - events.len() as u64;
+    let found = (first..).zip(events).find(|(at, _)| *at == seq);
     found.map(|(_, json)| json).ok_or_else(|| Error::Corrupt(format!("event {seq} of run {run} is gone")))
 }

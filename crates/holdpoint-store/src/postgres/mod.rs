@@ -22,6 +22,7 @@ mod pooler;
 mod read;
 mod rows;
 mod schema;
+mod shown;
 mod step;
 mod tidy;
 mod tls;

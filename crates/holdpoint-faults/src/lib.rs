@@ -1,4 +1,5 @@
-//! What the tests break: a PostgreSQL cluster that is theirs alone ([`Cluster`]), and the way to it ([`Proxy`]).
+//! What the tests break: a PostgreSQL cluster that is theirs alone ([`Cluster`]), the way to it ([`Proxy`]),
+//! and a pooler before it ([`Pooler`]).
 //!
 //! A test that wants a database starts a cluster, or takes the one its process shares ([`shared`]). A test that wants the
 //! network to misbehave puts a [`Proxy`] before it and switches it while everything runs. Nothing outside of the tests
@@ -7,8 +8,10 @@
 
 mod cases;
 mod cluster;
+mod pooler;
 mod proxy;
 
 pub use cases::{Case, run_cases};
 pub use cluster::{Cluster, Disk, Stop, shared};
+pub use pooler::Pooler;
 pub use proxy::{Link, Proxy, Way};

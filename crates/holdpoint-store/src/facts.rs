@@ -4,14 +4,14 @@ use holdpoint_core::decision::{CancelKind, Decision, Fact};
 use holdpoint_core::digest::CallDigest;
 use holdpoint_core::run::{AuditRecord, ClosedBy};
 use holdpoint_protocol::{
-    ActorId, By, CallId, DecisionEvent, DecisionView, DecisionWord, Event, EventBody, InteractionKind,
-    InteractionStatus, Notice, RequestId, RunId, Timestamp, Via,
+    ActorId, AgentName, By, CallId, DecisionEvent, DecisionView, DecisionWord, Event, EventBody,
+    InteractionKind, InteractionStatus, Notice, RequestId, RunId, Timestamp, Via,
 };
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use crate::cursor::hex;
-use crate::{Decide, DecideReply};
+use crate::{Decide, DecideReply, RequestHead};
 
 /// A request as every store keeps it.
 #[derive(Debug, Clone)]
@@ -60,6 +60,16 @@ impl Request {
 
     pub(crate) fn is_open(&self) -> bool {
         self.status == InteractionStatus::Pending
+    }
+
+    pub(crate) fn head(&self, agent: AgentName) -> RequestHead {
+        RequestHead {
+            run: self.run(),
+            agent,
+            kind: self.kind,
+            status: self.status,
+            opened_at: self.opened_at,
+        }
     }
 
     fn is_late(&self, now: Timestamp) -> bool {

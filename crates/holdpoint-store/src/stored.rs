@@ -3,7 +3,7 @@
 use holdpoint_core::decision::{CancelKind, Fact};
 use holdpoint_core::digest::CallDigest;
 use holdpoint_core::run::{Run, SNAPSHOT_VERSION};
-use holdpoint_protocol::{InteractionStatus, RequestId, RunId};
+use holdpoint_protocol::{AgentName, InteractionStatus, RequestId, RunId};
 
 use crate::compact::{self, FactRef};
 use crate::facts::{Closure, Request};
@@ -11,10 +11,25 @@ use crate::{Error, Result};
 
 /// The control state; one that a newer version wrote is left alone.
 pub(crate) fn snapshot(run: RunId, version: u32, bytes: &[u8]) -> Result<Run> {
+    check_version(run, version)?;
+    compact::read(run, bytes)
+}
+
+/// The agent of a run, of whose control state nothing else is read.
+pub(crate) fn agent(run: RunId, version: u32, bytes: &[u8]) -> Result<AgentName> {
+    #[derive(serde::Deserialize)]
+    struct Named {
+        agent: AgentName,
+    }
+    check_version(run, version)?;
+    compact::read::<Named>(run, bytes).map(|named| named.agent)
+}
+
+fn check_version(run: RunId, version: u32) -> Result<()> {
     if version > SNAPSHOT_VERSION {
         return Err(Error::Newer { what: format!("run {run}"), found: version, known: SNAPSHOT_VERSION });
     }
-    compact::read(run, bytes)
+    Ok(())
 }
 
 pub(crate) fn digest(bytes: &[u8; 32]) -> Result<CallDigest> {

@@ -17,10 +17,14 @@ mod key;
 mod lease;
 mod line;
 mod listen;
+mod partitions;
+mod pooler;
 mod read;
 mod rows;
 mod schema;
+mod shown;
 mod step;
+mod tidy;
 mod tls;
 mod watch;
 
@@ -54,8 +58,8 @@ use crate::clock::{Clock, from_ms};
 use crate::prepared::Prepared;
 use crate::{
     AuditRow, Bell, CancelReply, ChainCheck, Committed, Context, Decide, DecideReply, Error, IdempotencyKey,
-    InteractionFilter, KeyUse, Known, Loaded, Noted, NumberedEvents, PageRequest, Result, RunFilter,
-    Standing, StartRun, Started, Stats, Step, Store, StoredAnswer, Taken,
+    InteractionFilter, KeyUse, Known, Loaded, Noted, NumberedEvents, PageRequest, RequestHead, Result,
+    RunFilter, Standing, StartRun, Started, Stats, Step, Store, StoredAnswer, Taken,
 };
 
 /// How long an operation waits for a connection that is free; then the store is said to be away.
@@ -142,7 +146,7 @@ impl PostgresStore {
     ///
     /// # Errors
     /// [`Error::Newer`] when a newer version made the schema (it is not touched then), [`Error::Unavailable`] when the database
-    /// cannot be reached.
+    /// cannot be reached, or only through a pooler that loses prepared statements.
     pub async fn connect(url: &str, options: PostgresOptions) -> Result<Arc<Self>> {
         let recycling = ManagerConfig { recycling_method: RecyclingMethod::Fast };
         let dialer = Dialer::new(url, options.ca_file.as_deref())?;
@@ -150,6 +154,7 @@ impl PostgresStore {
             Some(url) => Dialer::new(url, options.ca_file.as_deref())?,
             None => dialer.clone(),
         };
+        pooler::keeps_statements(&dialer).await?;
         let pool = Pool::builder(dialer.manager(recycling))
             .max_size(options.connections)
             .runtime(Runtime::Tokio1)
@@ -297,7 +302,7 @@ impl Store for PostgresStore {
         Ok(started)
     }
 
-    async fn commit(&self, cx: &Context, step: Step) -> Result<Committed> {
+    async fn commit(&self, cx: &Context, step: &Step<'_>) -> Result<Committed> {
         self.open()?;
         let (new, epoch, expected_seq) = Prepared::step(step)?;
         // What ends may be stored as long as the epoch lets it; what begins needs the lease.
@@ -381,9 +386,10 @@ impl Store for PostgresStore {
         cx: &Context,
         conversation: &ConversationId,
         run: RunId,
+        after: Option<u32>,
     ) -> Result<Vec<Arc<Message>>> {
         self.open()?;
-        again!(self, self.try_history(cx, conversation, run))
+        again!(self, self.try_history(cx, conversation, run, after))
     }
 
     async fn events(
@@ -395,6 +401,11 @@ impl Store for PostgresStore {
     ) -> Result<Option<NumberedEvents>> {
         self.open()?;
         again!(self, self.try_events(cx, run, after, limit))
+    }
+
+    async fn request(&self, cx: &Context, request: RequestId) -> Result<Option<RequestHead>> {
+        self.open()?;
+        again!(self, self.try_request(cx, request))
     }
 
     async fn moved(&self, known: &[Known]) -> Result<Vec<RunId>> {

@@ -94,7 +94,7 @@ impl PostgresStore {
         failpoint("store.start.before_commit");
         transaction.commit().await.map_err(of_commit)?;
         failpoint("store.start.after_commit");
-        Ok(Started::Created { at, has_history: previous.is_some() })
+        Ok(Started::Created { at, previous })
     }
 
     async fn insert_run(

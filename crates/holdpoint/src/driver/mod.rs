@@ -175,8 +175,9 @@ impl Driver {
         while let Some(effect) = asked.pop_front() {
             let answer = match effect {
                 Effect::Rule => Some(Input::Ruled(self.rule().await)),
-                // A process that stops claims nothing more; whoever takes the run over checks again.
-                Effect::Check { .. } | Effect::CallModel { .. } if self.stopping => {
+                // A process that stops, or that may have lost its lease, claims nothing more; whoever takes the run over
+                // checks again.
+                Effect::Check { .. } | Effect::CallModel { .. } if self.stopping || self.term.is_none() => {
                     later.push(Effect::Release);
                     None
                 }
@@ -217,7 +218,7 @@ impl Driver {
             Standing::Suspended => Next::Suspend,
             // What runs here ends here: a run is given back between its calls.
             Standing::Working | Standing::Cancelling if released && !begins && self.running.is_empty() => {
-                Next::Later(if self.stopping { 0 } else { UNAVAILABLE_RETRY_MS })
+                Next::Later(if self.stopping || self.term.is_none() { 0 } else { UNAVAILABLE_RETRY_MS })
             }
             Standing::Working | Standing::Cancelling => Next::Keep,
         }
@@ -377,23 +378,6 @@ impl Driver {
         }
     }
 
-    /// The conversation is read when the model is to be asked, and not before.
-    async fn knows_history(&mut self, effects: &[Effect]) -> bool {
-        let asks = effects.iter().any(|effect| matches!(effect, Effect::CallModel { .. }));
-        if !asks || self.history.is_loaded() {
-            return true;
-        }
-        let (store, cx, run) = (&self.rt.store, &self.cx, &self.run);
-        let read = self.rt.persist(|| store.history(cx, run.conversation(), run.id())).await;
-        match read {
-            Some(messages) => {
-                self.history.know(messages);
-                true
-            }
-            None => false,
-        }
-    }
-
     async fn load(&self) -> Option<Loaded> {
         self.rt.persist(|| self.rt.store.load(&self.cx, self.run.id())).await.flatten()
     }
@@ -408,6 +392,7 @@ impl Driver {
         if let Some(asking) = self.asking.take() {
             asking.cancel();
         }
+        self.remember_history(next);
         self.rt.drivers.remove(self.run.id(), &self.tx);
         match (next, self.ended.take()) {
             (Next::End, Some(ended)) => {

@@ -27,8 +27,10 @@ impl From<tokio_postgres::Error> for Fault {
             SqlState::T_R_SERIALIZATION_FAILURE | SqlState::T_R_DEADLOCK_DETECTED => {
                 Self::Again(Error::Unavailable(text))
             }
-            // Somebody else has just made the same row: looked at again, it is found.
-            SqlState::UNIQUE_VIOLATION => Self::Again(Error::Inconsistent(text)),
+            // Somebody else has just made the same row, or table: looked at again, it is found.
+            SqlState::UNIQUE_VIOLATION | SqlState::DUPLICATE_OBJECT | SqlState::DUPLICATE_TABLE => {
+                Self::Again(Error::Inconsistent(text))
+            }
             SqlState::DISK_FULL | SqlState::OUT_OF_MEMORY => Self::Refused(Error::Full(text)),
             SqlState::DATA_CORRUPTED | SqlState::INDEX_CORRUPTED => Self::Refused(Error::Corrupt(text)),
             _ => Self::Refused(Error::Unavailable(text)),

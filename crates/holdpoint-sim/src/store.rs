@@ -15,7 +15,7 @@ use holdpoint::store::{
     AuditRow, CancelReply, ChainCheck, Committed, Context, Decide, DecideReply, EffectEnd, EffectKey,
     EffectRecord, EffectUse, Error, IdempotencyKey, InteractionFilter, KeyUse, Known, Loaded, MemoryStore,
     Noted, PageRequest, RequestHead, Result, RunFilter, StartRun, Started, Stats, Step, Store, StoredAnswer,
-    Taken,
+    Taken, Tidied, Tidy,
 };
 use tokio::sync::Notify;
 
@@ -74,6 +74,13 @@ impl EffectRecord for FaultyStore {
     }
     async fn end_effect(&self, cx: &Context, key: &EffectKey, end: EffectEnd) -> Result<()> {
         self.write(async |store| store.end_effect(cx, key, end).await).await
+    }
+}
+
+#[async_trait]
+impl Tidy for FaultyStore {
+    async fn tidy(&self, keep: Option<Duration>, limit: usize) -> Result<Tidied> {
+        self.write(async |store| store.tidy(keep, limit).await).await
     }
 }
 

@@ -32,13 +32,14 @@ mod sqlite;
 mod store;
 #[cfg(any(feature = "sqlite", feature = "postgres"))]
 mod stored;
+mod tidy;
 mod view;
 mod views;
 mod writes;
 
 pub use bell::{BELLS_MAX, Bell, Hearing, Ring, Standing};
 #[cfg(any(feature = "sqlite", feature = "postgres"))]
-pub use checkup::{Checkup, CommitFigures, StoredFigures};
+pub use checkup::{Checkup, CommitFigures, Listening, StoredFigures};
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use effects::{EffectEnd, EffectKey, EffectRecord, EffectUse, RecordedEffect};
 pub use error::*;
@@ -51,4 +52,5 @@ pub use postgres::{BadAddress, PostgresAddress, PostgresOptions, PostgresStore, 
 #[cfg(feature = "sqlite")]
 pub use sqlite::{SqliteStore, checkup_sqlite};
 pub use store::*;
+pub use tidy::{KEY_KEPT, Tidied, Tidy};
 pub use view::*;

@@ -18,7 +18,7 @@ use tokio::sync::broadcast;
 
 use crate::{
     AuditRow, Bell, ChainCheck, EffectRecord, InteractionFilter, PageRequest, Result, RunFilter, Standing,
-    Stats,
+    Stats, Tidy,
 };
 
 /// On whose behalf the store is asked: from authentication and nothing else. Rows of another tenant do not exist.
@@ -35,7 +35,7 @@ pub struct Context {
 /// Every write is one transaction and durable when the call returns. Every implementation passes the same
 /// conformance suite.
 #[async_trait]
-pub trait Store: EffectRecord {
+pub trait Store: EffectRecord + Tidy {
     /// This process: the owner that its steps write as.
     fn instance(&self) -> InstanceId;
 

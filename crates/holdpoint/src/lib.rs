@@ -61,6 +61,7 @@ mod shelf;
 mod start;
 mod sweeper;
 pub mod testkit;
+mod tidy;
 mod toolset;
 mod waiters;
 mod watch;

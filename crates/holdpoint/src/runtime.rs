@@ -39,6 +39,7 @@ pub struct RuntimeBuilder {
     listeners: Vec<Arc<dyn Listener>>,
     bypass: Box<dyn Fn(&Context) -> bool + Send + Sync>,
     tenants: Vec<TenantId>,
+    retention: Option<Duration>,
 }
 
 /// A runtime that cannot be built.
@@ -63,6 +64,7 @@ impl Runtime {
             listeners: Vec::new(),
             bypass: Box::new(|_| false),
             tenants: Vec::new(),
+            retention: None,
         }
     }
 
@@ -210,6 +212,14 @@ impl RuntimeBuilder {
         self
     }
 
+    /// How long conversations are kept after the start of their last run; for ever without it. Only what has ended goes, whole
+    /// conversations at a time, with their audit.
+    #[must_use]
+    pub fn retention(mut self, keep: Duration) -> Self {
+        self.retention = Some(keep);
+        self
+    }
+
     /// Starts it. Runs that an earlier process left unfinished are taken up. Needs a Tokio runtime around it.
     ///
     /// # Errors
@@ -256,6 +266,7 @@ impl RuntimeBuilder {
         rt.tasks.spawn(crate::sweeper::sweep(runtime.clone(), tenants));
         rt.tasks.spawn(crate::lookout::look_out(Arc::clone(rt)));
         rt.tasks.spawn(crate::inbox::mind_desks(Arc::clone(rt)));
+        rt.tasks.spawn(crate::tidy::keep_tidy(Arc::clone(rt), self.retention));
         Ok(runtime)
     }
 }

@@ -31,7 +31,7 @@ pub(crate) async fn sweep(runtime: Runtime, tenants: Vec<TenantId>) {
             () = rt.deadlines.notified() => continue,
             () = rt.shutdown.cancelled() => return,
         }
-        if runtime.is_stopping() {
+        if runtime.is_stopping() || rt.store.term().is_none() {
             continue;
         }
         expire(&runtime).await;

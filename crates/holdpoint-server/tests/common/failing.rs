@@ -56,6 +56,14 @@ impl EffectRecord for Failing {
     }
 }
 
+#[async_trait]
+impl Tidy for Failing {
+    async fn tidy(&self, keep: Option<std::time::Duration>, limit: usize) -> Result<Tidied> {
+        self.write()?;
+        self.inner.tidy(keep, limit).await
+    }
+}
+
 macro_rules! pass {
     ($($kind:ident $name:ident($($arg:ident: $type:ty),*) -> $out:ty;)*) => {
         #[async_trait]

@@ -4,6 +4,7 @@
 mod effects;
 mod read;
 mod state;
+mod tidy;
 mod write;
 
 use std::sync::{Arc, Mutex, MutexGuard};

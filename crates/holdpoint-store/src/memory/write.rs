@@ -245,14 +245,14 @@ impl State {
             StandsFor::Reserved { since } if crate::clock::after(*since, KEY_RESERVED_MS) <= now => {
                 KeyUse::New
             }
-            StandsFor::Reserved { .. } | StandsFor::Run(_) | StandsFor::Answer(_)
+            StandsFor::Reserved { .. } | StandsFor::Run(_) | StandsFor::Answer { .. }
                 if row.body_digest != key.body_digest =>
             {
                 KeyUse::Reused
             }
             StandsFor::Reserved { .. } => KeyUse::Pending,
             StandsFor::Run(run) => KeyUse::Run(*run),
-            StandsFor::Answer(answer) => KeyUse::Answered(answer.clone()),
+            StandsFor::Answer { answer, .. } => KeyUse::Answered(answer.clone()),
         }
     }
 
@@ -272,9 +272,9 @@ impl State {
     pub(super) fn answer(&mut self, cx: &Context, key: &IdempotencyKey, answer: &StoredAnswer) {
         if let Some(row) = self.keys.get_mut(&keys::id(cx, key))
             && row.body_digest == key.body_digest
-            && let StandsFor::Reserved { .. } = row.stands_for
+            && let StandsFor::Reserved { since } = row.stands_for
         {
-            row.stands_for = StandsFor::Answer(answer.clone());
+            row.stands_for = StandsFor::Answer { since, answer: answer.clone() };
             self.commits += 1;
         }
     }

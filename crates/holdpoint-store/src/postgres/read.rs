@@ -14,6 +14,7 @@ use tokio_postgres::types::ToSql;
 use uuid::Uuid;
 
 use super::rows::{self, Done, RUN_COLUMNS, RunRow, select_request};
+use super::shown::{numbered, show};
 use super::{PostgresStore, Work};
 use crate::chain::{self, Kept};
 use crate::clock::from_ms;
@@ -136,7 +137,7 @@ impl PostgresStore {
     }
 
     pub(super) async fn try_request(&self, cx: &Context, id: RequestId) -> Done<Option<RequestHead>> {
-        let client = self.pool.get().await?;
+        let client = self.connection(Work::New).await?;
         let sql = "SELECT q.tenant_id, q.run_id, q.seq, q.request_id, q.round, q.call, q.kind, q.digest, q.deadline, \
                    q.opened_at, q.status, q.closure, r.snapshot_version, r.snapshot \
                    FROM request q JOIN run r ON r.tenant_id = q.tenant_id AND r.run_id = q.run_id \
@@ -154,7 +155,7 @@ impl PostgresStore {
         let mut client = self.connection(Work::New).await?;
         let view = snapshot(&mut client).await?;
         match request(&view, cx.tenant.as_str(), id).await? {
-            Some(request) => Ok(Some(show(&view, cx.tenant.as_str(), &request).await?)),
+            Some(request) => show(&view, cx.tenant.as_str(), &[request]).await?.pop().transpose(),
             None => Ok(None),
         }
     }
@@ -179,8 +180,8 @@ impl PostgresStore {
         found.truncate(limit);
         let next = if more { found.last().map(AgePlace::of) } else { looked_to };
         let mut items = Vec::with_capacity(found.len());
-        for request in &found {
-            items.extend(readable(show(&view, tenant, request).await)?);
+        for shown in show(&view, tenant, &found).await? {
+            items.extend(readable(shown)?);
         }
         Ok(Page { items, next_cursor: next.map(|place| place.write(&cx.tenant)) })
     }
@@ -376,22 +377,10 @@ async fn tools(
 
 /// The event with this number.
 async fn event(client: &impl GenericClient, tenant: &str, run: RunId, seq: u64) -> Done<String> {
-    for (last, events) in
-        entries(client, tenant, run, seq.saturating_sub(1), 1, |entry| entry.events()).await?
-    {
-        let first = last + 1 - events.len() as u64;
-        if let Some((_, json)) = (first..).zip(events).find(|(at, _)| *at == seq) {
-            return Ok(json);
-        }
+    match entries(client, tenant, run, seq.saturating_sub(1), 1, |entry| entry.events()).await?.pop() {
+        Some((last, events)) => Ok(numbered(run, last, events, seq)?),
+        None => Err(Error::Corrupt(format!("event {seq} of run {run} is gone")).into()),
     }
-    Err(Error::Corrupt(format!("event {seq} of run {run} is gone")).into())
-}
-
-async fn show(client: &impl GenericClient, tenant: &str, request: &Request) -> Done<Interaction> {
-    let row = run_row(client, tenant, request.run()).await?;
-    let row = row.ok_or_else(|| Error::Corrupt(format!("request {} has no run", request.id)))?;
-    let json = event(client, tenant, request.run(), request.seq).await?;
-    Ok(views::interaction(&row.run, request, &json)?)
 }
 
 /// What is shown of a run.

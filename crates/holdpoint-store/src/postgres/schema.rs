@@ -6,8 +6,11 @@ use super::{PostgresStore, Work};
 use crate::Error;
 
 /// The migrations, in order; the schema's version is how many of them it has had.
-pub(super) const MIGRATIONS: [&str; 2] =
-    [include_str!("migrations/0001_start.sql"), include_str!("migrations/0002_effect.sql")];
+pub(super) const MIGRATIONS: [&str; 3] = [
+    include_str!("migrations/0001_start.sql"),
+    include_str!("migrations/0002_effect.sql"),
+    include_str!("migrations/0003_tidy.sql"),
+];
 
 impl PostgresStore {
     /// Instances that start together do this one after the other: the row they lock is there from the first on.

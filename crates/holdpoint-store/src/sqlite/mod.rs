@@ -15,6 +15,7 @@ mod read;
 mod readers;
 mod rows;
 mod step;
+mod tidy;
 mod txn;
 mod watch;
 mod writer;

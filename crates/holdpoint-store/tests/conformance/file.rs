@@ -95,7 +95,7 @@ fn a_file_of_a_newer_version_is_left_alone() {
     place.sql("PRAGMA user_version = 99");
     let before = std::fs::read(place.path()).unwrap();
     let error = place.refused();
-    assert!(matches!(error, Error::Newer { found: 99, known: 2, .. }), "{error:?}");
+    assert!(matches!(error, Error::Newer { found: 99, known: 1..99, .. }), "{error:?}");
     assert_eq!(std::fs::read(place.path()).unwrap(), before);
 }
 

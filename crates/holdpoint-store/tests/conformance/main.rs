@@ -18,7 +18,10 @@ mod lists;
 #[cfg(feature = "postgres")]
 mod many;
 mod model;
+#[cfg(feature = "postgres")]
+mod partitions;
 mod starts;
 mod steps;
+mod tidy;
 mod time;
 mod watch;

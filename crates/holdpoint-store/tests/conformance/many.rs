@@ -245,7 +245,7 @@ fn a_database_of_a_newer_version_is_left_alone() {
         let client = database.client().await;
         client.batch_execute("UPDATE holdpoint_schema SET version = 99").await.unwrap();
         let refused = PostgresStore::connect(&database.url, PostgresOptions::default()).await;
-        assert!(matches!(refused, Err(Error::Newer { found: 99, known: 2, .. })), "{refused:?}");
+        assert!(matches!(refused, Err(Error::Newer { found: 99, known: 1..99, .. })), "{refused:?}");
     });
 }
 

@@ -195,10 +195,15 @@ impl Walk {
     pub async fn suspended_with(bed: &Bed, cx: &Context, name: &str, settings: Settings) -> Self {
         let mut walk = Self::started(bed, cx, name).await;
         walk.settings = settings;
-        let changes = walk.proposed().await;
-        walk.stored(changes, Next::Keep).await;
-        walk.executed(0, "contents of notes.txt", Next::Suspend).await;
-        walk
+        walk.until_suspended().await
+    }
+
+    /// The same of one that was started.
+    pub async fn until_suspended(mut self) -> Self {
+        let changes = self.proposed().await;
+        self.stored(changes, Next::Keep).await;
+        self.executed(0, "contents of notes.txt", Next::Suspend).await;
+        self
     }
 
     /// A call starts and, in a second step, ends.

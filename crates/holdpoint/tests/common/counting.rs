@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use holdpoint::core::decision::CancelKind;
@@ -25,7 +26,9 @@ impl Counting {
     /// How often each was called since it was last asked, but for what is asked of a store regularly, whoever watches.
     pub fn taken(&self) -> BTreeMap<&'static str, usize> {
         let mut calls = std::mem::take(&mut *self.calls.lock().unwrap());
-        calls.retain(|name, _| !["now", "next_deadline", "expire_due", "recover", "owned"].contains(name));
+        calls.retain(|name, _| {
+            !["now", "next_deadline", "expire_due", "recover", "owned", "tidy"].contains(name)
+        });
         calls
     }
 }
@@ -48,6 +51,11 @@ counted! {
     begin_effect(cx: &Context, key: &EffectKey) -> EffectUse;
     effect(cx: &Context, key: &EffectKey) -> EffectUse;
     end_effect(cx: &Context, key: &EffectKey, end: EffectEnd) -> ();
+}
+
+counted! {
+    impl Tidy {}
+    tidy(keep: Option<Duration>, limit: usize) -> Tidied;
 }
 
 counted! {

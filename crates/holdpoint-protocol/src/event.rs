@@ -6,7 +6,8 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    ActorId, AgentName, CallId, ConversationId, Executed, RawJson, RequestId, RunId, Status, Timestamp,
+    ActorId, AgentName, CallId, ConversationId, Executed, GroupName, OnTimeout, RawJson, Reminder, RequestId,
+    RuleUsed, RunId, Status, Timestamp,
 };
 
 /// One event of a run.
@@ -84,6 +85,8 @@ event_bodies! {
     InDoubtRequest(InDoubtRequest) = "in_doubt_request", durable: true;
     /// An approve is stored, the quorum is open.
     Vote(Vote) = "vote", durable: true;
+    /// An interaction has been open for long: people are reminded, and perhaps a further group may decide.
+    Reminder(Reminder) = "reminder", durable: true;
     /// An interaction is closed.
     Decision(DecisionEvent) = "decision", durable: true;
     /// The claim on a call is taken; it is about to run.
@@ -261,21 +264,6 @@ impl DecisionWord {
     }
 }
 
-/// What happens at the deadline.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum OnTimeout {
-    /// The request expires; the call is not executed.
-    #[default]
-    Deny,
-    /// The request stays open; the deadline only reminds and escalates.
-    Wait,
-    /// A named preset decides.
-    Policy,
-    /// In doubt only: the call is left as unknown.
-    Leave,
-}
-
 /// Which policy and which rule of it made a person necessary.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reason {
@@ -327,14 +315,20 @@ pub struct ApprovalRequest {
     pub decisions: Vec<DecisionWord>,
     /// The standing releases that could be given along with an approve.
     pub grants: Vec<String>,
-    /// When it expires.
+    /// When what `on_timeout` says happens.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub deadline: Option<Timestamp>,
     /// What happens then.
     pub on_timeout: OnTimeout,
-    /// Who may decide, where it is restricted.
+    /// The preset that decides then, with `on_timeout` = `policy`.
     #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub approvers: Option<Vec<String>>,
+    pub preset: Option<String>,
+    /// The groups that are to decide, where some are named.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub approvers: Option<Vec<GroupName>>,
+    /// The groups that are told, and may decide too, when nobody does in good time.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub escalate_to: Vec<GroupName>,
     /// What to show.
     pub render: Render,
     /// The revision of the request for this call, from 0; higher when it was asked again.
@@ -506,6 +500,9 @@ pub struct DecisionEvent {
     pub decision: String,
     /// Who and how.
     pub by: By,
+    /// The rule, where one took the decision.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub rule: Option<RuleUsed>,
     /// What the person wrote.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub reason: Option<String>,

@@ -7,6 +7,9 @@ pub(crate) const COMMITS: u32 = 200;
 /// The longest a measurement takes; on a slow disk fewer commits have to do.
 pub(crate) const MEASURE_MAX: Duration = Duration::from_secs(10);
 
+/// The version of the schema since which requests can stay open beyond a deadline.
+pub(crate) const TERMS_SINCE: u32 = 2;
+
 /// What a look at a database found.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Checkup {
@@ -48,6 +51,8 @@ pub struct StoredFigures {
     pub pending: u64,
     /// How long the oldest of them has waited.
     pub oldest_pending: Option<Duration>,
+    /// Of the waiting ones, those that stay open and whose deadline has passed.
+    pub overdue: u64,
     /// Runs that were set aside because they ended every process that carried them on.
     pub quarantined: u64,
     /// Instances whose lease holds; `None` where there are no leases.

@@ -33,6 +33,7 @@ pub(crate) fn check(run: &Run, writes: &Writes, first_seq: u64) -> Result<()> {
             | EventBody::Message(_)
             | EventBody::ToolCall(_)
             | EventBody::Vote(_)
+            | EventBody::Reminder(_)
             | EventBody::Decision(_)
             | EventBody::ToolStarted(_)
             | EventBody::ToolProgress(_)

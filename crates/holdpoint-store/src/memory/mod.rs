@@ -19,8 +19,8 @@ use state::State;
 use crate::clock::Clock;
 use crate::{
     AuditRow, CancelReply, ChainCheck, Committed, Context, Decide, DecideReply, Error, IdempotencyKey,
-    InteractionFilter, KeyUse, Loaded, Noted, NumberedEvents, PageRequest, Result, RunFilter, StartRun,
-    Started, Stats, Step, Store, StoredAnswer, Taken,
+    InteractionFilter, KeyUse, Loaded, Noted, NumberedEvents, PageRequest, PresetDue, Result, RuleRelease,
+    RunFilter, StartRun, Started, Stats, Step, Store, StoredAnswer, Taken,
 };
 
 /// A store in memory.
@@ -142,8 +142,32 @@ impl Store for MemoryStore {
         Ok(state.expire_due(limit, now))
     }
 
+    async fn presets_due(&self, limit: usize) -> Result<Vec<PresetDue>> {
+        let state = self.open()?;
+        Ok(state.presets_due(limit, self.clock.now()))
+    }
+
+    async fn close_due(
+        &self,
+        cx: &Context,
+        request: RequestId,
+        release: Option<RuleRelease>,
+    ) -> Result<Option<Noted>> {
+        let mut state = self.open()?;
+        let now = self.clock.now();
+        Ok(state.close_due(cx, request, release, now))
+    }
+
+    async fn remind_due(&self, limit: usize) -> Result<Vec<Noted>> {
+        let mut state = self.open()?;
+        let now = self.clock.now();
+        Ok(state.remind_due(limit, now))
+    }
+
     async fn next_deadline(&self) -> Result<Option<Timestamp>> {
-        Ok(self.open()?.deadlines.keys().next().map(|(deadline, _, _)| *deadline))
+        let state = self.open()?;
+        let firsts = [state.deadlines.keys().next(), state.reminders.keys().next()];
+        Ok(firsts.into_iter().flatten().map(|(at, _, _)| *at).min())
     }
 
     async fn history(
@@ -210,7 +234,8 @@ impl Store for MemoryStore {
     }
 
     async fn stats(&self) -> Result<Stats> {
-        Ok(self.open()?.stats())
+        let state = self.open()?;
+        Ok(state.stats(self.clock.now()))
     }
 
     async fn close(&self) -> Result<()> {

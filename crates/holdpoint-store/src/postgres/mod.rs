@@ -7,6 +7,7 @@
 mod address;
 mod checkup;
 mod claim;
+mod due;
 mod error;
 mod fact;
 mod key;
@@ -37,8 +38,8 @@ use crate::clock::{Clock, from_ms};
 use crate::prepared::Prepared;
 use crate::{
     AuditRow, CancelReply, ChainCheck, Committed, Context, Decide, DecideReply, Error, IdempotencyKey,
-    InteractionFilter, KeyUse, Loaded, Noted, NumberedEvents, PageRequest, Result, RunFilter, StartRun,
-    Started, Stats, Step, Store, StoredAnswer, Taken,
+    InteractionFilter, KeyUse, Loaded, Noted, NumberedEvents, PageRequest, PresetDue, Result, RuleRelease,
+    RunFilter, StartRun, Started, Stats, Step, Store, StoredAnswer, Taken,
 };
 
 /// How long an instance is taken to live after it renewed its lease.
@@ -55,7 +56,8 @@ const COUNT_BELIEVED: Duration = Duration::from_secs(1);
 const COUNT_MARGIN: u64 = 30_000;
 
 /// The migrations, in order; the schema's version is how many of them it has had.
-const MIGRATIONS: [&str; 1] = [include_str!("migrations/0001_start.sql")];
+const MIGRATIONS: [&str; 2] =
+    [include_str!("migrations/0001_start.sql"), include_str!("migrations/0002_terms.sql")];
 
 /// Does an operation, and does it again while another transaction is in its way, each time after a wait of another length.
 macro_rules! again {
@@ -295,6 +297,26 @@ impl Store for PostgresStore {
     async fn expire_due(&self, limit: usize) -> Result<Vec<Noted>> {
         self.open()?;
         again!(self, self.try_expire_due(limit))
+    }
+
+    async fn presets_due(&self, limit: usize) -> Result<Vec<PresetDue>> {
+        self.open()?;
+        again!(self, self.try_presets_due(limit))
+    }
+
+    async fn close_due(
+        &self,
+        cx: &Context,
+        request: RequestId,
+        release: Option<RuleRelease>,
+    ) -> Result<Option<Noted>> {
+        self.open()?;
+        again!(self, self.try_close_due(cx, request, release.clone()))
+    }
+
+    async fn remind_due(&self, limit: usize) -> Result<Vec<Noted>> {
+        self.open()?;
+        again!(self, self.try_remind_due(limit))
     }
 
     async fn next_deadline(&self) -> Result<Option<Timestamp>> {

@@ -11,7 +11,7 @@ use holdpoint_store::{
 };
 
 use crate::bed::{Bed, ana, block_on, clock, cx};
-use crate::walk::{Walk, decide, decision};
+use crate::walk::{Walk, decide, decision, expiring};
 
 /// A file that is opened again and again.
 struct Place {
@@ -95,8 +95,22 @@ fn a_file_of_a_newer_version_is_left_alone() {
     place.sql("PRAGMA user_version = 99");
     let before = std::fs::read(place.path()).unwrap();
     let error = place.refused();
-    assert!(matches!(error, Error::Newer { found: 99, known: 1, .. }), "{error:?}");
+    assert!(matches!(error, Error::Newer { found: 99, known: 2, .. }), "{error:?}");
     assert_eq!(std::fs::read(place.path()).unwrap(), before);
+}
+
+/// As it was before requests could wait under terms: what was open keeps its deadline.
+#[test]
+fn a_file_of_the_first_version_is_brought_up_to_date() {
+    let place = Place::new();
+    let bed = place.bed();
+    let walk = block_on(Walk::suspended_with(&bed, &ana(), "job", expiring(1_000)));
+    let request = walk.requests()[0];
+    drop((walk, bed));
+    place.sql(&format!("{}; PRAGMA user_version = 1", crate::terms::FIRST_VERSION));
+    let bed = place.bed();
+    assert_eq!(place.number("PRAGMA user_version"), 2);
+    block_on(crate::terms::an_open_request_kept_its_deadline(bed, request));
 }
 
 #[test]

@@ -17,4 +17,5 @@ mod many;
 mod model;
 mod starts;
 mod steps;
+mod terms;
 mod time;

@@ -10,11 +10,11 @@ use std::process::Command;
 use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
-use common::cluster::{self, Cluster};
 use common::http::{self, Server};
 use common::process::{Serving, command};
 use common::site::{Site, script};
 use common::until;
+use holdpoint_faults::{Cluster, Disk, Stop};
 use serde_json::{Value, json};
 
 /// A lease is six seconds; others look for what is left behind twice a second. The rest is for a machine with other work.
@@ -28,7 +28,7 @@ struct Place {
 
 impl Place {
     fn new(script: &str, agent: &str) -> Self {
-        Self::on(cluster::shared(), script, agent)
+        Self::on(holdpoint_faults::shared(), script, agent)
     }
 
     fn on(cluster: &Cluster, script: &str, agent: &str) -> Self {
@@ -207,7 +207,7 @@ fn an_instance_that_stops_in_order_hands_its_runs_over_at_once() {
 /// What is acknowledged is not lost with the database, and while it is away nothing is acknowledged.
 #[test]
 fn a_database_that_is_restarted_costs_no_decision() {
-    let cluster = Cluster::start();
+    let cluster = Cluster::start(Disk::Quick);
     let place = Place::on(&cluster, &script(&[("Bash", json!({ "command": "echo ran >> log.txt" }))]), "");
     let (a, b) = (place.instance(), place.instance());
     let runs: Vec<String> = (0..4).map(|_| start(&a.server)).collect();
@@ -215,7 +215,7 @@ fn a_database_that_is_restarted_costs_no_decision() {
     assert_eq!(requests.len(), 4);
     decide(&a.server, &requests[0], "approve");
     decide(&b.server, &requests[1], "decline");
-    cluster.down();
+    cluster.down(Stop::Immediate);
     let (status, answer) = b.server.decide(&requests[2], "approve", json!({}));
     assert_eq!((status, &answer["code"]), (503, &json!("store_unavailable")), "{answer}");
     let (server, request) = (b.server.clone(), requests[2].clone());
@@ -334,7 +334,7 @@ fn a_database_that_cannot_be_used_is_said_to_be_and_no_password_with_it() {
     };
     for (url, code, says) in [
         ("postgres://u:hidden@127.0.0.1:1/app".to_owned(), 1, "Connection refused"),
-        (cluster::shared().url("no_such_database"), 1, "does not exist"),
+        (holdpoint_faults::shared().url("no_such_database"), 1, "does not exist"),
         ("postgres://u:hidden@h:x/app".to_owned(), 2, "it is not the URL of a PostgreSQL database"),
         ("mysql://u:hidden@h/app".to_owned(), 2, "a URL of `mysql`"),
         (String::new(), 2, "the variable `THE_DATABASE` is not set"),
@@ -345,10 +345,14 @@ fn a_database_that_cannot_be_used_is_said_to_be_and_no_password_with_it() {
     }
     drop(place.instance());
     let name = place.url.rsplit('/').next().unwrap();
-    cluster::shared().sql(name, "UPDATE holdpoint_schema SET version = 99");
+    holdpoint_faults::shared().sql(name, "UPDATE holdpoint_schema SET version = 99");
     let said = refused(&place.url);
     assert!(said.contains("was written by a newer version (99"), "{said}");
-    assert_eq!(cluster::shared().sql(name, "SELECT version FROM holdpoint_schema"), "99", "left alone");
+    assert_eq!(
+        holdpoint_faults::shared().sql(name, "SELECT version FROM holdpoint_schema"),
+        "99",
+        "left alone"
+    );
 }
 
 /// What is measured on a cluster without fsync is said to be wrong, and everything else is looked at.
@@ -410,12 +414,14 @@ fn pruning_deletes_what_ended_and_nothing_else() {
     let name = place.url.rsplit('/').next().unwrap();
     let sql =
         std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/prune.sql")).unwrap();
-    let prune = |keep: &str| cluster::shared().sql(name, &sql.replace(":keep", &format!("'{keep}'")));
+    let prune =
+        |keep: &str| holdpoint_faults::shared().sql(name, &sql.replace(":keep", &format!("'{keep}'")));
     assert_eq!(prune("1 day"), "0", "nothing is as old as that");
     assert_eq!(prune("0 days"), "1");
     assert_eq!(a.server.get("/v1/runs")["items"].as_array().unwrap().len(), 1);
     let left = |table: &str| {
-        cluster::shared().sql(name, &format!("SELECT count(*) FROM {table} WHERE run_id = '{ended}'"))
+        holdpoint_faults::shared()
+            .sql(name, &format!("SELECT count(*) FROM {table} WHERE run_id = '{ended}'"))
     };
     for table in ["run", "journal", "request", "execution", "idempotency"] {
         assert_eq!(left(table), "0", "{table}");

@@ -9,6 +9,8 @@
 //! Nothing here releases a call. A timeout ends a request ([`AtDeadline::Deny`]), only reminds ([`AtDeadline::Wait`]),
 //! or lets a named preset be asked ([`AtDeadline::Preset`]), which is bound by everything that binds a person.
 
+use std::time::Duration;
+
 use holdpoint_protocol::{GroupName, InteractionKind, OnTimeout, ReminderStage, Timestamp};
 use serde::{Deserialize, Serialize};
 
@@ -60,6 +62,32 @@ pub struct TermsRule {
 }
 
 impl TermsRule {
+    /// A deadline after this time, and what happens at it.
+    pub fn within(timeout: Duration, at_deadline: AtDeadline) -> Self {
+        Self { timeout_ms: Some(ms_of(timeout)), at_deadline: Some(at_deadline), ..Self::default() }
+    }
+
+    /// A reminder this long after each reminder.
+    #[must_use]
+    pub fn remind_every(mut self, every: Duration) -> Self {
+        self.remind_every_ms = Some(ms_of(every));
+        self
+    }
+
+    /// These groups are to decide.
+    #[must_use]
+    pub fn approvers(mut self, groups: impl IntoIterator<Item = GroupName>) -> Self {
+        self.approvers = Some(groups.into_iter().collect());
+        self
+    }
+
+    /// These groups may decide too when nobody has in good time.
+    #[must_use]
+    pub fn escalate_to(mut self, groups: impl IntoIterator<Item = GroupName>) -> Self {
+        self.escalate_to = Some(groups.into_iter().collect());
+        self
+    }
+
     /// This rule, with what it leaves out taken from a wider one.
     #[must_use]
     pub fn or(self, wider: &Self) -> Self {
@@ -102,6 +130,10 @@ impl TermsRule {
             Some(_) | None => self,
         }
     }
+}
+
+fn ms_of(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
 fn least(one: Option<u64>, two: Option<u64>) -> Option<u64> {

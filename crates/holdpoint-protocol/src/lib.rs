@@ -8,13 +8,11 @@ mod api;
 mod event;
 mod id;
 mod outcome;
-mod timeout;
 
 pub use api::*;
 pub use event::*;
 pub use id::*;
 pub use outcome::*;
-pub use timeout::*;
 
 /// JSON kept as the text it came in, so that no number is rounded on its way through.
 pub type RawJson = Box<serde_json::value::RawValue>;

@@ -1,7 +1,7 @@
 //! What must hold of a step before anything of it is written.
 
 use holdpoint_core::run::{LedgerLine, Run, Standing};
-use holdpoint_protocol::{EventBody, RequestId, RunId, RunStatus};
+use holdpoint_protocol::{RequestId, RunId, RunStatus};
 
 use crate::facts::Request;
 use crate::{Context, Error, Next, Result, Writes};
@@ -23,32 +23,8 @@ pub(crate) fn check(run: &Run, writes: &Writes, first_seq: u64) -> Result<()> {
         if writes.opened[..place].iter().any(|before| before.request == opened.request) {
             return Err(Error::Inconsistent(format!("request {} is opened twice", opened.request)));
         }
-        let announced = writes.events.get(opened.event).is_some_and(|event| match &event.body {
-            EventBody::ApprovalRequest(said) => said.request_id == opened.request,
-            EventBody::QuestionRequest(said) => said.request_id == opened.request,
-            EventBody::InDoubtRequest(said) => said.request_id == opened.request,
-            EventBody::RunStarted(_)
-            | EventBody::Token(_)
-            | EventBody::Reasoning(_)
-            | EventBody::Message(_)
-            | EventBody::ToolCall(_)
-            | EventBody::Vote(_)
-            | EventBody::Reminder(_)
-            | EventBody::Decision(_)
-            | EventBody::ToolStarted(_)
-            | EventBody::ToolProgress(_)
-            | EventBody::ToolResult(_)
-            | EventBody::RoundCommitted(_)
-            | EventBody::RoundRestarted(_)
-            | EventBody::Notice(_)
-            | EventBody::Suspended(_)
-            | EventBody::Resumed(_)
-            | EventBody::Finish(_)
-            | EventBody::Closing(_)
-            | EventBody::Error(_)
-            | EventBody::Heartbeat(_) => false,
-        });
-        if !announced || opened.call.run != run.id() {
+        let announced = writes.events.get(opened.event).and_then(|event| event.body.opens());
+        if announced != Some(opened.request) || opened.call.run != run.id() {
             return Err(Error::Inconsistent(format!("request {} is announced by no event", opened.request)));
         }
     }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use holdpoint_core::limits::STREAM_BUFFER_EVENTS;
-use holdpoint_protocol::{AgentName, Event, EventBody, RequestId, RunId};
+use holdpoint_protocol::{AgentName, Event, RequestId, RunId};
 use tokio::sync::broadcast;
 
 use crate::listener::{Feed, Listener, ListenerTroubles};
@@ -96,6 +96,17 @@ impl Hub {
         }
     }
 
+    /// Shows what was stored of a run that nobody works on and nobody needs to: no driver will come to show it.
+    pub(crate) fn publish_aside(&self, run: RunId, agent: &AgentName, event: &Arc<Event>) {
+        let runs = self.lock();
+        self.listened(agent, event);
+        match runs.get(&run) {
+            // A watcher puts things in order for itself.
+            Some(live) => self.watched(live, event),
+            None => self.heard(event),
+        }
+    }
+
     /// The number after which a driver, which has read the run up to `next`, must show what others stored: the run's last
     /// `facts` events and whatever else was not shown here.
     pub(crate) fn missing(&self, run: RunId, next: u64, facts: usize) -> Option<u64> {
@@ -140,11 +151,15 @@ impl Hub {
     }
 
     fn tell(&self, live: &Live, agent: &AgentName, event: &Arc<Event>) {
+        self.listened(agent, event);
+        self.watched(live, event);
+    }
+
+    fn listened(&self, agent: &AgentName, event: &Arc<Event>) {
         if let Some(feeds) = self.feeds.get(agent) {
             feeds.iter().for_each(|feed| feed.tell(event));
         }
         self.everywhere.iter().for_each(|feed| feed.tell(event));
-        self.watched(live, event);
     }
 
     fn watched(&self, live: &Live, event: &Arc<Event>) {
@@ -156,38 +171,10 @@ impl Hub {
     }
 
     fn heard(&self, event: &Event) {
-        if let Some(request) = request_of(&event.body) {
+        if let Some(request) = event.body.request() {
             // Nobody looking is no error.
             let _ = self.inbox.send(request);
         }
-    }
-}
-
-/// The request that an event opens or closes.
-fn request_of(body: &EventBody) -> Option<RequestId> {
-    match body {
-        EventBody::ApprovalRequest(request) => Some(request.request_id),
-        EventBody::QuestionRequest(request) => Some(request.request_id),
-        EventBody::InDoubtRequest(request) => Some(request.request_id),
-        EventBody::Decision(decision) => Some(decision.request_id),
-        EventBody::RunStarted(_)
-        | EventBody::Token(_)
-        | EventBody::Reasoning(_)
-        | EventBody::Message(_)
-        | EventBody::ToolCall(_)
-        | EventBody::Vote(_)
-        | EventBody::ToolStarted(_)
-        | EventBody::ToolProgress(_)
-        | EventBody::ToolResult(_)
-        | EventBody::RoundCommitted(_)
-        | EventBody::RoundRestarted(_)
-        | EventBody::Notice(_)
-        | EventBody::Suspended(_)
-        | EventBody::Resumed(_)
-        | EventBody::Finish(_)
-        | EventBody::Closing(_)
-        | EventBody::Error(_)
-        | EventBody::Heartbeat(_) => None,
     }
 }
 

@@ -2,7 +2,6 @@
 #![allow(dead_code)] // each test file uses a part of it
 #![allow(clippy::unwrap_used, clippy::expect_used)] // helpers of tests fail as tests do
 
-pub mod cluster;
 pub mod house;
 pub mod http;
 pub mod process;

@@ -19,7 +19,7 @@ const CLOCK_APART_MAX_MS: u64 = 1_000;
 /// The oldest PostgreSQL that is supported.
 const POSTGRES_MIN: i64 = 140_000;
 /// Connections that an instance may take, and some for whoever else comes.
-const CONNECTIONS_MIN: u64 = 16 + 4;
+const CONNECTIONS_MIN: u64 = 16 + 3 + 4;
 /// A transaction that is open for longer keeps the database from cleaning up behind us.
 const TRANSACTION_MAX: Duration = Duration::from_secs(10 * 60);
 /// A request that has waited for longer may have been forgotten.
@@ -204,7 +204,7 @@ fn settings(checkup: &Checkup) -> Vec<Finding> {
             "max_connections",
             value.into(),
             fine,
-            "an instance takes up to 16 connections: allow that many for each",
+            "an instance takes up to 19 connections: allow that many for each",
         ));
     }
     if let Some(value) = checkup.setting("synchronous_standby_names") {
@@ -301,7 +301,7 @@ mod tests {
             (set("synchronous_commit", "off"), "synchronous_commit", Mark::Wrong),
             (set("data_checksums", "off"), "data_checksums", Mark::Note),
             (set("transaction_read_only", "on"), "access", Mark::Wrong),
-            (set("max_connections", "19"), "max_connections", Mark::Wrong),
+            (set("max_connections", "22"), "max_connections", Mark::Wrong),
             (set("synchronous_standby_names", ""), "synchronous standby", Mark::Note),
             (Checkup { engine_number: Some(139_999), ..healthy() }, "database", Mark::Wrong),
             (Checkup { schema: Some(2), ..healthy() }, "schema", Mark::Wrong),

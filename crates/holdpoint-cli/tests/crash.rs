@@ -7,7 +7,7 @@ mod common;
 
 use std::process::Command;
 
-use common::http::{self, Server};
+use common::http::Server;
 use common::process::Serving;
 use common::site::{Site, script};
 use common::terminal::Terminal;
@@ -66,21 +66,13 @@ fn only_run(server: &Server) -> String {
     runs["items"][0]["runId"].as_str().unwrap().to_owned()
 }
 
-fn events(server: &Server, run: &str) -> Vec<Value> {
-    let (status, stream) =
-        http::send(&server.url, Some(&server.token), "GET", &format!("/v1/runs/{run}/events"), None);
-    assert_eq!(status, 200);
-    let data = stream.lines().filter_map(|line| line.strip_prefix("data:"));
-    data.map(|json| serde_json::from_str(json.trim()).unwrap()).collect()
-}
-
 /// The run ends well, every call is answered once, the record is whole, and the command ran so often.
 fn assert_ends(site: &Site, server: &Server, executions: usize, at: &str) {
     let run = only_run(server);
     let end = server.ended(&run);
     assert_eq!((&end["finish"], &end["text"]), (&json!("success"), &json!("done")), "{at}: {end}");
     assert_eq!(site.lines("log.txt"), executions, "{at}: how often it ran");
-    let events = events(server, &run);
+    let events = server.events(&run);
     let count = |kind: &str| events.iter().filter(|event| event["type"] == kind).count();
     assert_eq!(count("tool_result"), 1, "{at}: every call is answered once");
     assert_eq!(count("finish"), 1, "{at}");

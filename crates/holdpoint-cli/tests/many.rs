@@ -73,6 +73,17 @@ fn decide(server: &Server, request: &Value, word: &str) {
     assert_eq!(status, 200, "{answer}");
 }
 
+const PROVEN: &str = "holdpoint_bells_hearing{state=\"proven\"}";
+const HEARD: &str = "holdpoint_bells_heard_total";
+
+/// A figure of an instance.
+fn figure(server: &Server, name: &str) -> f64 {
+    let (status, page) = http::send(&server.url, Some(&server.token), "GET", "/metrics", None);
+    assert_eq!(status, 200, "{page}");
+    let line = page.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+    line.unwrap_or_else(|| panic!("no {name} in {page}")).parse().unwrap()
+}
+
 fn ran_once(place: &Place) {
     until("the command", || (place.site.lines("log.txt") == 1).then_some(()));
 }
@@ -273,16 +284,21 @@ fn an_instance_that_stood_still_is_fenced_and_its_late_result_is_not_taken() {
     assert!(a.said().contains("letting go"), "it says that it was fenced");
 }
 
-/// No bell is rung between instances: the one that carries the run on looks.
+/// The instance that carries a run on is rung by the one that takes a decision for it, and does not wait until it looks.
 #[test]
-fn a_decision_taken_elsewhere_reaches_an_owner_that_is_at_work() {
+fn a_decision_taken_elsewhere_rings_the_owner_that_is_at_work() {
     let calls = [
         ("Bash", json!({ "command": "sleep 5; echo first >> log.txt" })),
         ("Bash", json!({ "command": "echo second >> log.txt" })),
     ];
     let place = Place::new(&script(&calls), "execution = \"parallel\"");
     let (a, b) = (place.instance(), place.instance());
+    for server in [&a.server, &b.server] {
+        until("bells that are proven", || (figure(server, PROVEN) == 1.0).then_some(()));
+        until("the other one", || (figure(server, "holdpoint_instances_other") == 1.0).then_some(()));
+    }
     let run = start(&a.server);
+    let heard = figure(&a.server, HEARD);
     let find = |call: &str| {
         let requests = b.server.pending();
         requests.into_iter().find(|request| request["request"]["toolCallId"] == call).unwrap()
@@ -294,6 +310,8 @@ fn a_decision_taken_elsewhere_reaches_an_owner_that_is_at_work() {
     decide(&b.server, &second, "approve");
     ran_once(&place);
     println!("decided elsewhere, and started by the owner at work after {:?}", decided.elapsed());
+    assert!(figure(&a.server, HEARD) > heard, "it did not hear of it");
+    assert!(figure(&b.server, "holdpoint_bells_rung_total") > 0.0);
     assert_eq!(std::fs::read_to_string(place.site.path("work/log.txt")).unwrap(), "second\n");
     b.server.ended(&run);
     assert_eq!(std::fs::read_to_string(place.site.path("work/log.txt")).unwrap(), "second\nfirst\n");

@@ -155,6 +155,16 @@ pub fn definition_digest(tool: &ToolDefinition) -> DefinitionDigest {
     DefinitionDigest(fields.finish())
 }
 
+/// The digest of arguments as a value: neither white space nor the order of keys matters. For telling a repetition from another
+/// request; what is decided on is the exact text.
+pub fn arguments_value_digest(arguments: &Value) -> [u8; 32] {
+    let mut text = String::new();
+    write_sorted(arguments, &mut text);
+    let mut fields = Fields::new("holdpoint.arguments.v1");
+    fields.text(&text);
+    fields.finish()
+}
+
 /// The digest of the tools on offer in a round, in order, with everything that is stored of them.
 pub fn tool_set_digest(tools: &[ToolDefinition]) -> DefinitionDigest {
     let mut fields = Fields::new("holdpoint.tools.v1");

@@ -4,6 +4,7 @@
 //! arguments. So a run can be replayed, simulated and proven.
 
 pub mod arguments;
+pub mod business;
 pub mod decision;
 pub mod digest;
 pub mod display;

@@ -38,6 +38,10 @@ pub struct ToolDefinition {
     /// How long it may run, in milliseconds; the runtime's default when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout_ms: Option<u64>,
+    /// The argument that names a request of the world outside - an order, a payment - which must be carried out once, whichever
+    /// call asks for it. See [`ToolDefinition::business_key`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub business_key: Option<Arc<str>>,
     /// Where it comes from: `builtin`, `program`, `mcp:<server>`. Named when two tools collide.
     #[serde(default)]
     pub origin: String,
@@ -56,8 +60,21 @@ impl ToolDefinition {
             effect: EffectClass::default(),
             return_direct: false,
             timeout_ms: None,
+            business_key: None,
             origin: "program".into(),
             claims: None,
+        }
+    }
+
+    /// The class that says what follows where a call was cut off. Of what is done under a business key there is a record,
+    /// which can be looked at before a person is asked.
+    pub fn class(&self) -> EffectClass {
+        match self.effect {
+            EffectClass::AtMostOnce if self.business_key.is_some() => EffectClass::Verifiable,
+            class @ (EffectClass::ReadOnly
+            | EffectClass::Idempotent
+            | EffectClass::Verifiable
+            | EffectClass::AtMostOnce) => class,
         }
     }
 

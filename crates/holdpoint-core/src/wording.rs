@@ -47,6 +47,15 @@ pub enum Ending<'a> {
         /// The result they report, as JSON text.
         result: &'a str,
     },
+    /// It was done before under its business key: nothing was executed now.
+    Replayed {
+        /// What was recorded then.
+        result: &'a ResultContent,
+        /// When.
+        recorded_at: Timestamp,
+        /// The arguments, where a person had edited them.
+        arguments: Option<&'a str>,
+    },
     /// The call was declined.
     Declined {
         /// What the person wrote.
@@ -158,7 +167,7 @@ impl Ending<'_> {
     /// The word for it.
     pub fn status(&self) -> Status {
         match self {
-            Self::Succeeded { .. } | Self::ReportedRan { .. } => Status::Succeeded,
+            Self::Succeeded { .. } | Self::ReportedRan { .. } | Self::Replayed { .. } => Status::Succeeded,
             Self::ExecutedWithChanges { .. } => Status::ExecutedWithChanges,
             Self::Declined { .. } | Self::DeclinedBefore { .. } => Status::Declined,
             Self::Feedback { .. } => Status::Feedback,
@@ -187,7 +196,8 @@ impl Ending<'_> {
             | Self::TimedOut { executed }
             | Self::ToolFailed { executed, .. } => *executed,
             Self::OutcomeUnknown => Executed::Unknown,
-            Self::Declined { .. }
+            Self::Replayed { .. }
+            | Self::Declined { .. }
             | Self::Feedback { .. }
             | Self::DeclinedBefore { .. }
             | Self::Expired
@@ -211,6 +221,7 @@ impl Ending<'_> {
             Self::ToolFailed { code, .. } => given(code, "TOOL_ERROR"),
             Self::DeclinedBefore { .. } => "DECLINED_BEFORE".to_owned(),
             Self::ReportedRan { .. } => "REPORTED_RAN".to_owned(),
+            Self::Replayed { .. } => "REPLAYED".to_owned(),
             Self::Succeeded { .. }
             | Self::ExecutedWithChanges { .. }
             | Self::Declined { .. }
@@ -236,6 +247,7 @@ impl Ending<'_> {
             Self::Succeeded { .. }
             | Self::ExecutedWithChanges { .. }
             | Self::ReportedRan { .. }
+            | Self::Replayed { .. }
             | Self::Declined { .. }
             | Self::Feedback { .. }
             | Self::DeclinedBefore { .. }
@@ -265,7 +277,11 @@ impl Ending<'_> {
         match self {
             Self::Succeeded { result } => never_empty(result),
             Self::ExecutedWithChanges { arguments, result } => {
-                body::with_changes(self.body(), arguments, &never_empty(result))
+                body::with_result(self.body(), Some(arguments), &never_empty(result))
+            }
+            Self::Replayed { result, recorded_at, arguments } => {
+                let body = Body { recorded_at: Some(recorded_at.to_string()), ..self.body() };
+                body::with_result(body, *arguments, &never_empty(result))
             }
             Self::ReportedRan { result } => {
                 Body { result: Some(body::raw_or_text(result)), ..self.body() }.content()
@@ -317,6 +333,11 @@ impl Ending<'_> {
             Self::ReportedRan { .. } => {
                 "This call broke off while it ran. A person looked after it and reports that \
                  it ran, with the result in `result`. Do not repeat it."
+                    .to_owned()
+            }
+            Self::Replayed { .. } => {
+                "The same request was carried out before, by an earlier call with the same key. Nothing was executed now; \
+                 `result` is what was recorded then, at `recorded_at`. Do not repeat it."
                     .to_owned()
             }
             Self::Declined { reason, by } => {

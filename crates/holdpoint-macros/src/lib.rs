@@ -66,6 +66,8 @@ use proc_macro::TokenStream;
 ///   `at_most_once` when absent.
 /// * `probe = path`: for a `verifiable` tool, `async fn(ExecId, &ToolContext) -> Probe`, or with `#[tools]` the
 ///   name of a method `async fn(&self, ExecId, &ToolContext) -> Probe`.
+/// * `business_key = "…"`: the argument that says which request of the world outside the call is for; each is carried out
+///   once. It must be required, and a text or a whole number.
 /// * `return_direct`: its result can be the answer of the run.
 /// * `timeout = "30s"` (`ms`, `s`, `m`, `h`) or `timeout_ms = 30_000`.
 /// * `crate = "…"`: where the macro finds its support, `::holdpoint::__private` when absent.

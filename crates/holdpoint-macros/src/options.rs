@@ -18,6 +18,7 @@ pub struct Options {
     pub return_direct: bool,
     pub timeout_ms: Option<u64>,
     pub probe: Option<Path>,
+    pub business_key: Option<LitStr>,
     pub support: Option<Path>,
 }
 
@@ -102,14 +103,16 @@ impl Options {
                 )
             })?;
             self.set_timeout(milliseconds, text.span())?;
+        } else if path.is_ident("business_key") {
+            self.business_key = Some(meta.value()?.parse()?);
         } else if path.is_ident("probe") {
             self.probe = Some(meta.value()?.parse()?);
         } else if path.is_ident("crate") {
             self.support = Some(parse_support(meta)?);
         } else {
             return Err(meta.error(
-                "no such option: there are `name`, `effect`, `probe`, `return_direct`, `timeout`, `timeout_ms` \
-                 and `crate`",
+                "no such option: there are `name`, `effect`, `probe`, `business_key`, `return_direct`, `timeout`, \
+                 `timeout_ms` and `crate`",
             ));
         }
         Ok(())

@@ -74,6 +74,9 @@ impl ToolFn {
         let timeout = options
             .timeout_ms
             .map(|timeout| quote!(definition.timeout_ms = ::core::option::Option::Some(#timeout);));
+        let business_key = options.business_key.as_ref().map(
+            |argument| quote!(definition.business_key = ::core::option::Option::Some(#argument.into());),
+        );
         quote! {{
             #[allow(unused_mut)]
             let mut definition = #support::ToolDefinition::new(
@@ -84,6 +87,7 @@ impl ToolFn {
             #effect
             #return_direct
             #timeout
+            #business_key
             definition
         }}
     }

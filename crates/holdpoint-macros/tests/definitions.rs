@@ -159,6 +159,20 @@ fn methods_give_tools_bound_to_the_value() {
     assert_eq!(deep::charge.definition().effect, EffectClass::Verifiable);
 }
 
+/// Pays an order.
+#[tool(business_key = "order", crate = "holdpoint_tools::__private")]
+async fn pay(order: String) -> String {
+    order
+}
+
+#[test]
+fn the_argument_that_names_the_order_stands_in_the_definition() {
+    let definition = pay.definition();
+    assert_eq!(definition.business_key.as_deref(), Some("order"));
+    assert_eq!(definition.business_key_fault(), None);
+    assert_eq!(nothing.definition().business_key, None);
+}
+
 #[test]
 fn good_and_bad_uses_compile_or_say_why_not() {
     let cases = trybuild::TestCases::new();

@@ -14,6 +14,7 @@ use tokio_util::task::TaskTracker;
 use crate::host::Place;
 use crate::metrics::Metrics;
 use crate::refusal::Refusal;
+use crate::stream::Wheel;
 use crate::{OperatorToken, ServerConfig, ServerError};
 
 /// Who is behind every request, until there are identities.
@@ -29,6 +30,8 @@ pub(crate) struct App {
     pub(crate) body_timeout: Duration,
     pub(crate) closing: CancellationToken,
     pub(crate) metrics: Metrics,
+    /// When quiet streams say that they live.
+    pub(crate) wheel: Arc<Wheel>,
     /// What goes on to its end although nobody waits for it any more.
     pub(crate) work: TaskTracker,
 }
@@ -60,6 +63,7 @@ impl App {
             body_timeout: config.body_timeout,
             closing,
             metrics: Metrics::default(),
+            wheel: Arc::default(),
             work: TaskTracker::new(),
         })
     }

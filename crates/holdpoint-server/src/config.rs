@@ -19,8 +19,11 @@ pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 pub const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long running tools get to end when the server stops.
 pub const SHUTDOWN_GRACE: Duration = Duration::from_secs(10);
-/// Connections at a time; further ones wait to be accepted.
+/// Connections at a time that may ask for something; further ones wait to be accepted.
 pub const CONNECTIONS_MAX: usize = 4096;
+/// Connections at a time beside them that carry one stream to its end, which costs little; each needs a file descriptor of
+/// the process. What is above counts as a connection that may ask.
+pub const STREAMS_MAX: usize = 32_768;
 /// Bytes of a request's head.
 pub const HEAD_MAX_BYTES: usize = 64 * 1024;
 /// Bytes of an idempotency key.

@@ -122,6 +122,11 @@ impl Refusal {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "stopping", detail).retry_after(RESTART_AFTER_S)
     }
 
+    pub(crate) fn lease_lapsed() -> Self {
+        let detail = "this instance could not renew its lease in time and begins nothing until it has; ask another one";
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, "lease_lapsed", detail).retry_after(RETRY_AFTER_S)
+    }
+
     pub(crate) fn timed_out() -> Self {
         let detail =
             "this took too long; it may still be done. Ask how things stand, or send the same request again";

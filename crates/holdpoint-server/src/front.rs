@@ -17,6 +17,7 @@ use tower_service::Service;
 use crate::app::App;
 use crate::endpoint::Endpoint;
 use crate::refusal::Refusal;
+use crate::stream::take_frames;
 
 /// What a preflight of an allowed origin may ask for.
 const ALLOWED_HEADERS: &str = "authorization, content-type, idempotency-key, last-event-id";
@@ -53,6 +54,10 @@ impl Front {
                 refusal.into_response()
             }
         };
+        if method == Method::HEAD {
+            // The head of a stream, and no stream.
+            drop(take_frames(&mut response));
+        }
         let route = response.extensions().get::<Endpoint>().map_or("other", |endpoint| endpoint.path());
         let status = response.status();
         self.app.metrics.answered(route, &method, status, began.elapsed());

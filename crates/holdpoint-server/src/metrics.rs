@@ -7,7 +7,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use holdpoint::Runtime;
-use holdpoint::store::Stats;
+use holdpoint::store::{Hearing, Standing, Stats};
 use http::{Method, StatusCode};
 
 /// Upper bounds of the latency buckets, in seconds.
@@ -114,6 +114,9 @@ impl Metrics {
         if let Some(bytes) = stats.wal_bytes {
             page.one("holdpoint_store_wal_bytes", "gauge", "Size of the write-ahead log.", bytes);
         }
+        if let Some(standing) = runtime.store().standing() {
+            page.standing(&standing);
+        }
         page.0
     }
 }
@@ -133,6 +136,42 @@ impl Page {
     fn one(&mut self, name: &str, kind: &str, help: &str, value: impl std::fmt::Display) {
         self.head(name, kind, help);
         let _ = writeln!(self.0, "{name} {value}");
+    }
+
+    /// How this instance stands with the others.
+    fn standing(&mut self, standing: &Standing) {
+        const HEARING: &str = "holdpoint_bells_hearing";
+        self.head(HEARING, "gauge", "Whether bells of other instances are heard: 1 at how it is.");
+        for hearing in [Hearing::Proven, Hearing::Deaf, Hearing::PollOnly] {
+            let is = u8::from(standing.hearing == hearing);
+            self.line(HEARING, &format!("state=\"{}\"", hearing.as_str()), is);
+        }
+        for (name, help, value) in [
+            ("holdpoint_bells_heard_total", "Bells of other instances that were heard.", standing.heard),
+            ("holdpoint_bells_rung_total", "Bells that were rung for other instances.", standing.rung),
+            (
+                "holdpoint_lease_lapses_total",
+                "Times the lease could not be renewed in time.",
+                standing.lease_lapses,
+            ),
+            (
+                "holdpoint_store_refused_total",
+                "Operations refused because too many waited for a connection.",
+                standing.refused,
+            ),
+        ] {
+            self.one(name, "counter", help, value);
+        }
+        let held = u64::from(standing.lease_held);
+        for (name, help, value) in [
+            ("holdpoint_lease_held", "Whether the lease is known to hold; else nothing is begun here.", held),
+            ("holdpoint_instances_other", "Other instances that live.", standing.others),
+            ("holdpoint_store_waiting", "Operations that wait for a connection.", standing.waiting),
+        ] {
+            self.one(name, "gauge", help, value);
+        }
+        let left = standing.lease_left.as_secs_f64();
+        self.one("holdpoint_lease_seconds", "gauge", "How long the lease is known to hold.", left);
     }
 
     fn requests(&mut self, routes: &BTreeMap<(&'static str, &'static str, u16), Latency>) {

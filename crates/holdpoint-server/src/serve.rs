@@ -12,11 +12,12 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::app::App;
-use crate::connection::{Limits, serve_connection};
+use crate::connection::{Connections, Limits, serve_connection};
 use crate::front::Front;
 use crate::host::Place;
 use crate::{
-    CONNECTIONS_MAX, DRAIN_TIMEOUT, HEARTBEAT_INTERVAL_MAX, OperatorToken, ServerConfig, ServerError,
+    CONNECTIONS_MAX, DRAIN_TIMEOUT, HEARTBEAT_INTERVAL_MAX, OperatorToken, STREAMS_MAX, ServerConfig,
+    ServerError,
 };
 
 /// Pause after a connection could not be accepted for want of something that comes back (file descriptors).
@@ -87,12 +88,14 @@ impl BoundServer {
     /// When connections can no longer be accepted; the runtime is shut down in this case too.
     pub async fn serve(self, shutdown: impl Future<Output = ()>) -> Result<(), ServerError> {
         let connections = TaskTracker::new();
+        let turning = tokio::spawn(crate::stream::turn(Arc::clone(&self.app.wheel), self.app.heartbeat));
         let accepted = self.accept_until(shutdown, &connections).await;
         self.closing.cancel();
         connections.close();
         if tokio::time::timeout(DRAIN_TIMEOUT, connections.wait()).await.is_err() {
             tracing::warn!(open = connections.len(), "connections were still open when the server stopped");
         }
+        turning.abort();
         // Decisions whose clients did not wait for the answer.
         self.app.work.close();
         if tokio::time::timeout(DRAIN_TIMEOUT, self.app.work.wait()).await.is_err() {
@@ -108,7 +111,13 @@ impl BoundServer {
         connections: &TaskTracker,
     ) -> Result<(), ServerError> {
         let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
-        let limits = Limits::of(&self.config);
+        let all = Connections {
+            front: self.front.clone(),
+            limits: Limits::of(&self.config),
+            closing: self.closing.clone(),
+            tasks: connections.clone(),
+            streams: Arc::new(Semaphore::new(STREAMS_MAX)),
+        };
         let mut shutdown = std::pin::pin!(shutdown);
         loop {
             // A place first: when all are taken, new connections wait in the system's queue.
@@ -121,14 +130,11 @@ impl BoundServer {
                 () = &mut shutdown => return Ok(()),
                 accepted = accepted => accepted,
             };
+            // The semaphore is never closed.
+            let Ok(place) = place else { return Ok(()) };
             match accepted {
                 Ok((stream, _)) => {
-                    let connection =
-                        serve_connection(ready(stream), self.front.clone(), limits, self.closing.clone());
-                    connections.spawn(async move {
-                        connection.await;
-                        drop(place);
-                    });
+                    connections.spawn(serve_connection(ready(stream), all.clone(), place));
                 }
                 Err(error) if passes(&error) => {
                     tracing::warn!(%error, "a connection could not be accepted");

@@ -6,6 +6,8 @@
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -18,11 +20,18 @@ pub(crate) struct Stall<I> {
     limit: Duration,
     /// Runs while a write waits.
     waiting: Option<Pin<Box<Sleep>>>,
+    /// Something was written and not seen out yet.
+    unflushed: Arc<AtomicBool>,
 }
 
 impl<I> Stall<I> {
     pub(crate) fn new(io: I, limit: Duration) -> Self {
-        Self { io, limit, waiting: None }
+        Self { io, limit, waiting: None, unflushed: Arc::default() }
+    }
+
+    /// Whether something was written that is not out yet, from here on.
+    pub(crate) fn unflushed(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.unflushed)
     }
 
     /// Passes a result on, and watches the time while there is none.
@@ -56,6 +65,7 @@ impl<I: AsyncRead + Unpin> AsyncRead for Stall<I> {
 
 impl<I: AsyncWrite + Unpin> AsyncWrite for Stall<I> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        self.unflushed.store(true, Ordering::Relaxed);
         let result = Pin::new(&mut self.io).poll_write(cx, buf);
         self.watch(cx, result)
     }
@@ -65,6 +75,7 @@ impl<I: AsyncWrite + Unpin> AsyncWrite for Stall<I> {
         cx: &mut Context<'_>,
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
+        self.unflushed.store(true, Ordering::Relaxed);
         let result = Pin::new(&mut self.io).poll_write_vectored(cx, bufs);
         self.watch(cx, result)
     }
@@ -75,6 +86,9 @@ impl<I: AsyncWrite + Unpin> AsyncWrite for Stall<I> {
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let result = Pin::new(&mut self.io).poll_flush(cx);
+        if matches!(result, Poll::Ready(Ok(()))) {
+            self.unflushed.store(false, Ordering::Relaxed);
+        }
         self.watch(cx, result)
     }
 

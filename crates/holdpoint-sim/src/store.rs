@@ -12,9 +12,10 @@ use holdpoint::protocol::{
     ConversationId, InstanceId, Interaction, Page, RequestId, RunId, RunView, Timestamp,
 };
 use holdpoint::store::{
-    AuditRow, CancelReply, ChainCheck, Committed, Context, Decide, DecideReply, Error, IdempotencyKey,
-    InteractionFilter, KeyUse, Loaded, MemoryStore, Noted, PageRequest, PresetDue, Result, RuleRelease,
-    RunFilter, StartRun, Started, Stats, Step, Store, StoredAnswer, Taken,
+    AuditRow, CancelReply, ChainCheck, Committed, Context, Decide, DecideReply, EffectEnd, EffectKey,
+    EffectRecord, EffectUse, Error, IdempotencyKey, InteractionFilter, KeyUse, Known, Loaded, MemoryStore,
+    Noted, PageRequest, PresetDue, Result, RuleRelease, RunFilter, StartRun, Started, Stats, Step, Store,
+    StoredAnswer, Taken,
 };
 use tokio::sync::Notify;
 
@@ -60,6 +61,19 @@ impl FaultyStore {
     async fn die(&self) -> ! {
         self.death.notify_one();
         std::future::pending().await
+    }
+}
+
+#[async_trait]
+impl EffectRecord for FaultyStore {
+    async fn begin_effect(&self, cx: &Context, key: &EffectKey) -> Result<EffectUse> {
+        self.write(async |store| store.begin_effect(cx, key).await).await
+    }
+    async fn effect(&self, cx: &Context, key: &EffectKey) -> Result<EffectUse> {
+        self.inner.effect(cx, key).await
+    }
+    async fn end_effect(&self, cx: &Context, key: &EffectKey, end: EffectEnd) -> Result<()> {
+        self.write(async |store| store.end_effect(cx, key, end).await).await
     }
 }
 
@@ -139,6 +153,12 @@ impl Store for FaultyStore {
         limit: usize,
     ) -> Result<Option<Vec<(u64, Arc<str>)>>> {
         self.inner.events(cx, run, after, limit).await
+    }
+    async fn moved(&self, known: &[Known]) -> Result<Vec<RunId>> {
+        self.inner.moved(known).await
+    }
+    async fn newest_pending(&self, cx: &Context, limit: usize) -> Result<Vec<(Timestamp, RequestId)>> {
+        self.inner.newest_pending(cx, limit).await
     }
     async fn interaction(&self, cx: &Context, request: RequestId) -> Result<Option<Interaction>> {
         self.inner.interaction(cx, request).await

@@ -70,6 +70,42 @@ impl Clock for ManualClock {
     }
 }
 
+/// How long this process has gone on, by a clock that others cannot set back: the machine's own time and the calendar's, whichever
+/// went further. The first stands still while a machine sleeps, the second may be set; taken together they may say too much
+/// and never too little, which is the safe side for whoever has to stop in time.
+#[cfg(feature = "postgres")]
+#[derive(Debug)]
+pub(crate) struct Passed {
+    last: std::sync::Mutex<(std::time::Instant, i64, i64)>,
+}
+
+#[cfg(feature = "postgres")]
+impl Passed {
+    pub(crate) fn new() -> Self {
+        Self { last: std::sync::Mutex::new((std::time::Instant::now(), Self::calendar_ms(), 0)) }
+    }
+
+    /// Milliseconds since it was made.
+    pub(crate) fn ms(&self) -> i64 {
+        self.moved_to(std::time::Instant::now(), Self::calendar_ms())
+    }
+
+    fn moved_to(&self, instant: std::time::Instant, calendar_ms: i64) -> i64 {
+        let mut last = self.last.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let own = i64::try_from(instant.saturating_duration_since(last.0).as_millis()).unwrap_or(i64::MAX);
+        let calendar = calendar_ms.saturating_sub(last.1);
+        if own > 0 || calendar != 0 {
+            *last = (instant, calendar_ms, last.2.saturating_add(own.max(calendar).max(0)));
+        }
+        last.2
+    }
+
+    #[allow(clippy::disallowed_methods)] // this is the module that reads the system's clock
+    fn calendar_ms() -> i64 {
+        Timestamp::now().as_millisecond()
+    }
+}
+
 /// A time from its milliseconds; one outside of the calendar becomes the end of it.
 pub(crate) fn from_ms(ms: i64) -> Timestamp {
     Timestamp::from_millisecond(ms).unwrap_or(if ms < 0 { Timestamp::MIN } else { Timestamp::MAX })
@@ -92,6 +128,23 @@ mod tests {
         clock.latest_ms.store(ahead, Ordering::Relaxed);
         assert_eq!(clock.now().as_millisecond(), ahead);
         assert_eq!(clock.now().as_millisecond(), ahead);
+    }
+
+    #[cfg(feature = "postgres")]
+    #[test]
+    fn time_passes_while_the_machine_sleeps_and_does_not_go_back_when_its_clock_is_set_back() {
+        let passed = Passed::new();
+        let (began, calendar, _) = *passed.last.lock().unwrap();
+        let after = |ms| began + std::time::Duration::from_millis(ms);
+        assert_eq!(passed.moved_to(after(100), calendar + 100), 100);
+        assert_eq!(passed.moved_to(after(200), calendar + 60_200), 60_200, "it slept for a minute");
+        assert_eq!(passed.moved_to(after(300), calendar - 3_600_000), 60_300, "the clock was set back");
+        assert_eq!(passed.moved_to(after(400), calendar - 3_599_900), 60_400);
+        // Less than a millisecond at a time is not lost.
+        for step in 1..=20 {
+            passed.moved_to(after(400) + std::time::Duration::from_micros(step * 100), calendar - 3_599_900);
+        }
+        assert_eq!(passed.moved_to(after(402), calendar - 3_599_900), 60_402);
     }
 
     #[test]

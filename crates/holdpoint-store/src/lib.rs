@@ -6,6 +6,7 @@
 //! record; it never touches the control state. The next step applies all facts since the last one and commits only if
 //! none came in between.
 
+mod bell;
 mod chain;
 #[cfg(any(feature = "sqlite", feature = "postgres"))]
 mod checkup;
@@ -15,6 +16,7 @@ mod codes;
 #[cfg(any(feature = "sqlite", feature = "postgres"))]
 mod compact;
 mod cursor;
+mod effects;
 mod error;
 mod facts;
 mod failpoint;
@@ -34,9 +36,11 @@ mod view;
 mod views;
 mod writes;
 
+pub use bell::{BELLS_MAX, Bell, Hearing, Ring, Standing};
 #[cfg(any(feature = "sqlite", feature = "postgres"))]
 pub use checkup::{Checkup, CommitFigures, StoredFigures};
 pub use clock::{Clock, ManualClock, SystemClock};
+pub use effects::{EffectEnd, EffectKey, EffectRecord, EffectUse, RecordedEffect};
 pub use error::*;
 pub use facts::CLAIMS_WITHOUT_PROGRESS_MAX;
 pub use failpoint::failpoint;

@@ -13,8 +13,12 @@ use holdpoint_protocol::{
     InteractionStatus, Page, Pending, RawJson, RequestId, RuleUsed, RunId, RunView, TenantId, Then,
     Timestamp,
 };
+use tokio::sync::broadcast;
 
-use crate::{AuditRow, ChainCheck, InteractionFilter, PageRequest, Result, RunFilter, Stats};
+use crate::{
+    AuditRow, Bell, ChainCheck, EffectRecord, InteractionFilter, PageRequest, Result, RunFilter, Standing,
+    Stats,
+};
 
 /// On whose behalf the store is asked: from authentication and nothing else. Rows of another tenant do not exist.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,13 +34,30 @@ pub struct Context {
 /// Every write is one transaction and durable when the call returns. Every implementation passes the same
 /// conformance suite.
 #[async_trait]
-pub trait Store: Send + Sync + 'static {
+pub trait Store: EffectRecord {
     /// This process: the owner that its steps write as.
     fn instance(&self) -> InstanceId;
 
     /// Whether other instances may write to it at the same time: then what this one hears of is not all there is, and it looks.
     fn is_shared(&self) -> bool {
         false
+    }
+
+    /// The term of this process's lease, if it is known to hold: then something may begin here - a run be taken, a tool or a
+    /// model be called. In another term than the one before, others may have been at this process's runs in between.
+    fn term(&self) -> Option<u64> {
+        Some(0)
+    }
+
+    /// How this instance stands with the others; `None` where there can be none.
+    fn standing(&self) -> Option<Standing> {
+        None
+    }
+
+    /// What other instances ring, from here on: they do when what they stored is durable, without being asked. `None` where
+    /// there can be none. Who is too slow for it has missed something, and looks at everything.
+    fn bells(&self) -> Option<broadcast::Receiver<Bell>> {
+        None
     }
 
     /// The clock that decides.
@@ -118,6 +139,12 @@ pub trait Store: Send + Sync + 'static {
         limit: usize,
     ) -> Result<Option<NumberedEvents>>;
 
+    /// Those of these runs that have later events than the one that is known of them. A run that is not there has none.
+    async fn moved(&self, known: &[Known]) -> Result<Vec<RunId>>;
+
+    /// The newest requests that wait for a person, newest first, and when each was opened.
+    async fn newest_pending(&self, cx: &Context, limit: usize) -> Result<Vec<(Timestamp, RequestId)>>;
+
     /// One interaction.
     async fn interaction(&self, cx: &Context, request: RequestId) -> Result<Option<Interaction>>;
 
@@ -159,6 +186,17 @@ pub trait Store: Send + Sync + 'static {
 
 /// Stored events: number and JSON.
 pub type NumberedEvents = Vec<(u64, Arc<str>)>;
+
+/// A run, and the number of the last event of it that is known.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Known {
+    /// Whose it is.
+    pub tenant: TenantId,
+    /// The run.
+    pub run: RunId,
+    /// The last event.
+    pub last: u64,
+}
 
 /// What a step writes.
 #[derive(Debug, Clone, Default)]

@@ -92,6 +92,12 @@ impl FnTool {
         self
     }
 
+    /// Names the argument that says which request of the world outside it is for: each is carried out once, whichever call asks.
+    pub fn business_key(mut self, argument: &str) -> Self {
+        self.definition.business_key = Some(argument.into());
+        self
+    }
+
     /// Says where it comes from.
     #[cfg(feature = "builtin")]
     pub(crate) fn origin(mut self, origin: &str) -> Self {

@@ -109,6 +109,11 @@ impl Invocation {
         self.permit.exec()
     }
 
+    /// The key for a service that takes one: `TENANT:EXEC`, the same for every attempt of this call and for no other call.
+    pub fn idempotency_key(&self) -> String {
+        format!("{}:{}", self.context.tenant, self.permit.exec())
+    }
+
     /// Which attempt this is, from 1.
     pub fn attempt(&self) -> u32 {
         self.permit.attempt()

@@ -37,6 +37,13 @@ impl Drivers {
         }
     }
 
+    /// Something may have been stored of any run: all drivers look, not all of them at once.
+    pub(crate) fn look(&self) {
+        for tx in self.lock().values() {
+            let _ = tx.try_send(Inbox::Look);
+        }
+    }
+
     pub(crate) fn has(&self, run: RunId) -> bool {
         self.lock().contains_key(&run)
     }

@@ -32,6 +32,7 @@ pub(crate) struct Inner {
     pub(crate) hub: Hub,
     pub(crate) drivers: Drivers,
     pub(crate) waiters: Waiters,
+    pub(crate) ears: crate::hear::Ears,
     pub(crate) handling: crate::handling::Handling,
     pub(crate) deadlines: Notify,
     pub(crate) shutdown: CancellationToken,
@@ -106,12 +107,12 @@ impl Inner {
         self.noted(noted, &agent);
     }
 
-    /// Carries a run on, or rings whoever does.
+    /// Carries a run on, or rings whoever does so here.
     pub(crate) fn carry_on(self: &Arc<Self>, cx: Context, run: RunId, owner: Owner) {
         match owner {
             Owner::Taken => self.resume(cx, run),
             Owner::Here => self.drivers.ring(run),
-            // Its owner re-reads its facts at each of its commits, and polls.
+            // The store has rung it; it re-reads its facts at each of its commits as well, and looks.
             Owner::Elsewhere(_) => {}
             Owner::Nobody => {}
         }

@@ -20,6 +20,9 @@ use crate::listener::{Listener, ListenerTroubles};
 use crate::outcome::{RunOutcome, RunState};
 use crate::waiters::Waiters;
 
+/// How often whoever waits looks at a store that no other process writes to.
+const LOOK_ALONE: Duration = Duration::from_secs(1);
+
 /// Agents, a store, and everything between a start and an end. Clones share it.
 #[derive(Clone)]
 pub struct Runtime {
@@ -99,8 +102,9 @@ impl Runtime {
             if let Some(state) = self.state_now(cx, run).await? {
                 return Ok(RunOutcome { run, state });
             }
-            // Another process may carry the run on: then nobody here tells, and the store is looked at again.
-            if let Ok(Ok(state)) = tokio::time::timeout(Duration::from_secs(1), told).await {
+            // Another process may carry the run on: then its bell, or the time, has the store looked at again.
+            let look = self.inner.look_every().unwrap_or(LOOK_ALONE);
+            if let Ok(Ok(state)) = tokio::time::timeout(look, told).await {
                 match (state, self.state_now(cx, run).await?) {
                     (state @ RunState::Ended(_), _) | (_, Some(state)) => {
                         return Ok(RunOutcome { run, state });
@@ -226,6 +230,7 @@ impl RuntimeBuilder {
                 hub,
                 drivers: Drivers::default(),
                 waiters: Waiters::default(),
+                ears: crate::hear::Ears::default(),
                 handling: Handling::default(),
                 deadlines: Notify::new(),
                 shutdown: CancellationToken::new(),
@@ -240,7 +245,11 @@ impl RuntimeBuilder {
         if tenants.is_empty() {
             tenants.push(local().tenant);
         }
-        runtime.inner.tasks.spawn(crate::sweeper::sweep(runtime.clone(), tenants));
+        let rt = &runtime.inner;
+        rt.tasks.spawn(crate::hear::hear(Arc::clone(rt)));
+        rt.tasks.spawn(crate::sweeper::sweep(runtime.clone(), tenants));
+        rt.tasks.spawn(crate::lookout::look_out(Arc::clone(rt)));
+        rt.tasks.spawn(crate::inbox::mind_desks(Arc::clone(rt)));
         Ok(runtime)
     }
 }

@@ -59,6 +59,16 @@ pub enum BadToolset {
         /// Why.
         why: String,
     },
+    /// A business key that a call may lack.
+    #[error("tool `{name}` (from {origin}): {why}")]
+    BusinessKey {
+        /// The tool.
+        name: String,
+        /// Where it comes from.
+        origin: String,
+        /// Why.
+        why: String,
+    },
     /// Too many.
     #[error("tool `{name}` is one too many: at most {TOOLS_PER_REQUEST_MAX} can be offered")]
     TooMany {
@@ -104,6 +114,9 @@ impl Toolset {
         if let Some(first) = self.entries.get(&name) {
             let first = first.definition.origin.clone();
             return Err(BadToolset::Twice { name, first, second: origin });
+        }
+        if let Some(why) = definition.business_key_fault() {
+            return Err(BadToolset::BusinessKey { name, origin, why });
         }
         let schema = Schema::compile(&definition.schema).map_err(|why| BadToolset::Schema {
             name: name.clone(),

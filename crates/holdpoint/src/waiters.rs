@@ -31,6 +31,16 @@ impl Waiters {
         self.tell(run, || RunState::Suspended { pending: pending.to_vec() });
     }
 
+    /// Something of the run was stored elsewhere: whoever waits looks again.
+    pub(crate) fn look(&self, run: RunId) {
+        drop(self.lock().remove(&run));
+    }
+
+    /// Everybody who waits looks again.
+    pub(crate) fn look_all(&self) {
+        drop(std::mem::take(&mut *self.lock()));
+    }
+
     fn tell(&self, run: RunId, state: impl Fn() -> RunState) {
         let Some(waiting) = self.lock().remove(&run) else { return };
         for tx in waiting {

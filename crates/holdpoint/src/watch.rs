@@ -1,23 +1,18 @@
 //! Watching a run: what is stored, from a number on, and then what happens.
+//!
+//! A watcher reads the log by itself until it has seen it to its end; from there on it is shown what all watchers of the
+//! run are shown, and costs nothing while nothing happens.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::Duration;
 
 use holdpoint_protocol::{Event, RunId};
 use holdpoint_store::{Context, Result};
-use tokio::sync::broadcast;
-use tokio::sync::broadcast::error::RecvError;
 
 use crate::Runtime;
 use crate::inner::Inner;
-
-/// Events read from the log at once.
-const LOG_PAGE: usize = 256;
-/// How often the log is looked at when nothing is heard: another process may have written to it.
-const LOG_POLL: Duration = Duration::from_secs(1);
-/// The same for a run that another instance may be carrying on: nothing of it is heard here.
-const LOG_POLL_ELSEWHERE: Duration = Duration::from_millis(250);
+use crate::lookout::LOG_PAGE;
+use crate::ring::{Lagged, Reader};
 
 /// One thing a watcher is shown.
 #[derive(Debug, Clone)]
@@ -63,8 +58,11 @@ pub struct Watch {
     run: RunId,
     last: u64,
     log: VecDeque<(u64, Arc<str>)>,
+    /// The log may hold more than was read of it.
     behind: bool,
-    live: broadcast::Receiver<Arc<Event>>,
+    shown: Reader<Seen>,
+    /// The log has been seen to its end once.
+    joined: bool,
     over: bool,
 }
 
@@ -74,24 +72,19 @@ impl Runtime {
     /// # Errors
     /// When the store cannot be read.
     pub async fn watch(&self, cx: &Context, run: RunId, after: u64) -> Result<Option<Watch>> {
-        // Subscribed before the log is read, so that nothing falls between.
-        let live = self.inner.hub.watch(run);
-        let Some(log) = self.inner.store.events(cx, run, after, LOG_PAGE).await? else {
-            drop(live);
-            self.inner.hub.unwatched(run);
-            return Ok(None);
-        };
-        let behind = log.len() == LOG_PAGE;
-        Ok(Some(Watch {
+        let mut watch = Watch {
             rt: Arc::clone(&self.inner),
             cx: cx.clone(),
             run,
             last: after,
-            log: log.into(),
-            behind,
-            live,
+            log: VecDeque::new(),
+            behind: true,
+            // Before the log is read, so that nothing falls between.
+            shown: self.inner.hub.watch(run),
+            joined: false,
             over: false,
-        }))
+        };
+        Ok(watch.read_log().await?.then_some(watch))
     }
 }
 
@@ -111,7 +104,7 @@ impl Watch {
         self.log.is_empty() && !self.behind
     }
 
-    /// The next thing; `None` after the run's last event.
+    /// The next thing; `None` after the run's last event. May be dropped while it waits, and called again.
     ///
     /// # Errors
     /// When the store cannot be read.
@@ -130,34 +123,30 @@ impl Watch {
                 self.read_log().await?;
                 continue;
             }
-            match tokio::time::timeout(self.log_poll(), self.live.recv()).await {
-                Ok(Ok(event)) => match event.seq {
-                    None => return Ok(Some(Seen::Passing(event))),
-                    Some(seq) if seq <= self.last => {}
-                    Some(seq) if seq == self.last + 1 => {
-                        let json = event.to_json().into();
-                        return Ok(Some(self.stored(seq, json)));
-                    }
-                    // Something before it was stored elsewhere.
-                    Some(_) => self.read_log().await?,
-                },
-                Ok(Err(RecvError::Lagged(_))) => {
+            self.join();
+            match self.shown.next().await {
+                Ok(Seen::Stored { seq, .. }) if seq <= self.last => {}
+                Ok(Seen::Stored { seq, json }) if seq == self.last + 1 => {
+                    return Ok(Some(self.stored(seq, json)));
+                }
+                // Something before it was shown before this watcher came.
+                Ok(Seen::Stored { .. }) => self.behind = true,
+                Ok(passing @ (Seen::Passing(_) | Seen::Lagged)) => return Ok(Some(passing)),
+                Err(Lagged) => {
                     self.behind = true;
                     return Ok(Some(Seen::Lagged));
                 }
-                Ok(Err(RecvError::Closed)) => {
-                    // The run's place was cleared: it ended, or it rests. Whatever there is stands in the log.
-                    self.live = self.rt.hub.watch(self.run);
-                    self.read_log().await?;
-                }
-                Err(_elapsed) => self.read_log().await?,
             }
         }
     }
 
-    fn log_poll(&self) -> Duration {
-        let elsewhere = self.rt.store.is_shared() && !self.rt.drivers.has(self.run);
-        if elsewhere { LOG_POLL_ELSEWHERE } else { LOG_POLL }
+    /// From here on everything is shown.
+    fn join(&mut self) {
+        if !self.joined {
+            self.joined = true;
+            self.log = VecDeque::new();
+            self.rt.hub.caught_up(self.run, &self.cx, self.last);
+        }
     }
 
     fn stored(&mut self, seq: u64, json: Arc<str>) -> Seen {
@@ -167,17 +156,19 @@ impl Watch {
         seen
     }
 
-    async fn read_log(&mut self) -> Result<()> {
-        let log = self.rt.store.events(&self.cx, self.run, self.last, LOG_PAGE).await?.unwrap_or_default();
+    /// Reads the next page of the log; false when there is no such run.
+    async fn read_log(&mut self) -> Result<bool> {
+        let log = self.rt.store.events(&self.cx, self.run, self.last, LOG_PAGE).await?;
+        let exists = log.is_some();
+        let log = log.unwrap_or_default();
         self.behind = log.len() == LOG_PAGE;
         self.log = log.into();
-        Ok(())
+        Ok(exists)
     }
 }
 
 impl Drop for Watch {
     fn drop(&mut self) {
-        // The receiver is dropped after this; the place is cleared by whoever looks next.
         self.rt.hub.unwatched(self.run);
     }
 }

@@ -93,6 +93,15 @@ impl Server {
         self.get(&format!("/v1/runs/{id}"))
     }
 
+    /// All events of a run that has ended.
+    pub fn events(&self, run: &str) -> Vec<Value> {
+        let (status, stream) =
+            send(&self.url, Some(&self.token), "GET", &format!("/v1/runs/{run}/events"), None);
+        assert_eq!(status, 200);
+        let data = stream.lines().filter_map(|line| line.strip_prefix("data:"));
+        data.map(|json| serde_json::from_str(json.trim()).unwrap()).collect()
+    }
+
     /// Waits until the run has ended.
     pub fn ended(&self, id: &str) -> Value {
         super::until("the end of the run", || {

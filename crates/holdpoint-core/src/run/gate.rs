@@ -69,7 +69,7 @@ impl Stepper<'_> {
             Ruled::Failed { what } => self.gate_error(index, &what),
             Ruled::Verdict { arguments, tool, definition, ruling } => {
                 let call = self.call_mut(index);
-                call.effect = tool.effect;
+                call.effect = tool.class();
                 call.direct = tool.return_direct;
                 call.definition = Some(definition);
                 if let Some(slot) = self.open.slots.get_mut(index as usize) {
@@ -272,7 +272,7 @@ impl Stepper<'_> {
         let call = self.call_mut(index);
         call.revision += 1;
         call.definition = Some(definition);
-        call.effect = tool.effect;
+        call.effect = tool.class();
         call.direct = tool.return_direct;
         call.digest_attempt = call.attempts + 1;
         if let Some(slot) = self.open.slots.get_mut(index as usize) {

@@ -203,6 +203,13 @@ pub enum Check {
 pub enum ToolEnd {
     /// With a result.
     Output(ResultContent),
+    /// Not executed: it was done before under its business key, with this result.
+    Replayed {
+        /// The recorded result.
+        content: ResultContent,
+        /// When it was recorded.
+        recorded_at: Timestamp,
+    },
     /// With an error of the tool.
     Error {
         /// The stable code.

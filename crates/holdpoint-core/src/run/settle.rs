@@ -24,6 +24,11 @@ impl Stepper<'_> {
         }
         match end {
             ToolEnd::Output(content) => self.settle_output(index, content),
+            ToolEnd::Replayed { content, recorded_at } => {
+                let edited = self.call(index).edited.clone();
+                let arguments = edited.as_deref();
+                self.settle_as(index, &Ending::Replayed { result: &content, recorded_at, arguments });
+            }
             // It was told to stop, and proves that it did in time.
             ToolEnd::Error { not_executed: true, .. } if self.is_cancelled() => {
                 self.settle_as(index, &Ending::Cancelled { executed: Executed::No });

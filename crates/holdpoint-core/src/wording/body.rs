@@ -22,6 +22,8 @@ pub(super) struct Body<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub declined_at: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    pub recorded_at: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub known_tools: Option<&'a [&'a str]>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub arguments: Option<RawJson>,
@@ -56,9 +58,10 @@ pub(super) fn is_empty(part: &ResultPart) -> bool {
     }
 }
 
-/// The arguments that ran beside what came of them. Images cannot stand inside a JSON text: they follow it.
-pub(super) fn with_changes(body: Body<'_>, arguments: &str, result: &ResultContent) -> ResultContent {
-    let arguments = Some(raw_or_text(arguments));
+/// What came of a call, beside the arguments that ran where they are other ones than the model's. Images cannot stand inside a
+/// JSON text: they follow it.
+pub(super) fn with_result(body: Body<'_>, arguments: Option<&str>, result: &ResultContent) -> ResultContent {
+    let arguments = arguments.map(raw_or_text);
     match result {
         ResultContent::Text(text) => {
             let result = serde_json::value::to_raw_value(text).ok();

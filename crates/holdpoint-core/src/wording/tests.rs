@@ -29,6 +29,7 @@ fn all() -> Vec<(&'static str, Told)> {
     let invalid = Arguments::parse(r#"{"to":"a","to":"b"}"#, ARGUMENTS_MAX_BYTES).unwrap_err();
     let large = Arguments::parse("{\"a\":1}", 5).unwrap_err();
     let (human, handler, timeout) = (by(Via::Human), by(Via::Handler), by(Via::Timeout));
+    let paid = ResultContent::Text("paid".into());
     let reason = Reason { policy: "ops".into(), rule: "deny = \"rm_*\"".into() };
     let endings = [
         ("declined", Ending::Declined { reason: None, by: &human }),
@@ -56,6 +57,11 @@ fn all() -> Vec<(&'static str, Told)> {
         ("timed out, read only", Ending::TimedOut { executed: Executed::No }),
         ("timed out, it ran", Ending::TimedOut { executed: Executed::Yes }),
         ("outcome unknown", Ending::OutcomeUnknown),
+        ("replayed", Ending::Replayed { result: &paid, recorded_at: at(), arguments: None }),
+        (
+            "replayed, edited",
+            Ending::Replayed { result: &paid, recorded_at: at(), arguments: Some(r#"{"order":"7"}"#) },
+        ),
         ("reported ran", Ending::ReportedRan { result: r#"{"id": 9007199254740993}"# }),
         (
             "tool failed",
@@ -134,6 +140,10 @@ fn what_a_model_reads_for_every_ending() {
 {"status":"timed_out","code":"TIMED_OUT","executed":"yes","message":"The tool did not return in its time. It took effect. Do not repeat it."}
 # outcome unknown
 {"status":"outcome_unknown","code":"OUTCOME_UNKNOWN","executed":"unknown","message":"This call was started and its outcome was lost. It may have taken effect. Do not repeat it; tell the user that its outcome is not known."}
+# replayed
+{"status":"succeeded","code":"REPLAYED","executed":"no","message":"The same request was carried out before, by an earlier call with the same key. Nothing was executed now; `result` is what was recorded then, at `recorded_at`. Do not repeat it.","recorded_at":"2026-03-01T09:30:00Z","result":"paid"}
+# replayed, edited
+{"status":"succeeded","code":"REPLAYED","executed":"no","message":"The same request was carried out before, by an earlier call with the same key. Nothing was executed now; `result` is what was recorded then, at `recorded_at`. Do not repeat it.","recorded_at":"2026-03-01T09:30:00Z","arguments":{"order":"7"},"result":"paid"}
 # reported ran
 {"status":"succeeded","code":"REPORTED_RAN","executed":"yes","message":"This call broke off while it ran. A person looked after it and reports that it ran, with the result in `result`. Do not repeat it.","result":{"id": 9007199254740993}}
 # tool failed (error)

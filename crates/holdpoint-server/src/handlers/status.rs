@@ -20,12 +20,15 @@ pub(super) fn health() -> Answer {
     Answer::ok(&Health { status: "ok" })
 }
 
-/// `GET /readyz`: it can work, which it cannot without its store.
+/// `GET /readyz`: it can work, which it cannot without its store, nor while others may take it for gone.
 pub(super) async fn ready(app: &App) -> Result<Answer, Refusal> {
     if app.closing.is_cancelled() {
         return Err(Refusal::stopping());
     }
     app.store().now().await?;
+    if app.store().term().is_none() {
+        return Err(Refusal::lease_lapsed());
+    }
     Ok(Answer::ok(&Health { status: "ready" }))
 }
 

@@ -1,21 +1,17 @@
 //! The inbox as a stream: what is open, and then every request of every run as it opens and closes.
 
-use std::collections::VecDeque;
-use std::convert::Infallible;
 use std::sync::Arc;
 
 use axum::response::Response;
 use bytes::Bytes;
-use futures_util::stream;
 use holdpoint::protocol::{Interaction, InteractionStatus};
 use holdpoint::store::{InteractionFilter, PAGE_MAX, PageRequest};
 use holdpoint::{Inbox, InboxChange};
 use serde::Serialize;
-use tokio::time::Instant;
 
+use super::view::{Out, Source, View};
 use super::{frame, response};
 use crate::app::App;
-use crate::metrics::OpenStream;
 use crate::refusal::Refusal;
 
 /// An event of the inbox. It belongs to no one run and is not in any log; whoever comes back gets a new snapshot.
@@ -49,79 +45,46 @@ impl InboxEvent<'_> {
 /// Opens the stream of the inbox.
 pub(crate) async fn inbox(app: &Arc<App>) -> Result<Response, Refusal> {
     // Watched before the list is read, so that nothing falls between.
-    let mut inbox = app.runtime.inbox(&app.cx);
+    let inbox = app.runtime.inbox(&app.cx).await?;
     let filter = InteractionFilter { status: Some(InteractionStatus::Pending), ..Default::default() };
     let page = PageRequest { limit: PAGE_MAX, ..PageRequest::default() };
     let pending = app.store().interactions(&app.cx, &filter, &page).await?;
-    inbox.seen(&pending.items);
     let snapshot =
         InboxEvent::Snapshot { items: &pending.items, next_cursor: pending.next_cursor.as_deref() };
-    let view = View {
-        app: Arc::clone(app),
-        inbox,
-        queue: VecDeque::from([frame::opening(), snapshot.frame()]),
-        over: false,
-        beat_at: Instant::now() + app.heartbeat,
-        _open: OpenStream::new(app),
-    };
-    Ok(response(stream::unfold(view, |mut view| async move {
-        let frame = view.next().await?;
-        Some((Ok::<_, Infallible>(frame), view))
-    })))
+    let mut out = Out::default();
+    out.send(frame::opening());
+    out.send(snapshot.frame());
+    Ok(response(View::new(app, InboxSource(inbox), out)))
 }
 
-struct View {
-    app: Arc<App>,
-    inbox: Inbox,
-    queue: VecDeque<Bytes>,
-    over: bool,
-    beat_at: Instant,
-    _open: OpenStream,
-}
+/// The inbox, watched.
+pub(super) struct InboxSource(Inbox);
 
-impl View {
-    async fn next(&mut self) -> Option<Bytes> {
-        loop {
-            if let Some(frame) = self.queue.pop_front() {
-                self.beat_at = Instant::now() + self.app.heartbeat;
-                return Some(frame);
-            }
-            if self.over {
-                return None;
-            }
-            let change = tokio::select! {
-                biased;
-                () = self.app.closing.cancelled() => {
-                    self.close("shutdown");
-                    continue;
-                }
-                change = tokio::time::timeout_at(self.beat_at, self.inbox.next()) => change,
-            };
-            match change {
-                Err(_quiet) => self.queue.push_back(InboxEvent::Heartbeat.frame()),
-                Ok(Ok(InboxChange::Changed(interaction))) => self.show(&interaction),
-                Ok(Ok(InboxChange::Lagged)) => {
-                    self.app.metrics.stream_cut();
-                    self.close("slow_reader");
-                }
-                // Read again from a new snapshot: what changed meanwhile is in it.
-                Ok(Err(error)) => {
-                    tracing::warn!(%error, "an inbox stream ends because the store cannot be read");
-                    self.over = true;
+impl Source for InboxSource {
+    type Seen = InboxChange;
+
+    async fn wait(&mut self) -> InboxChange {
+        self.0.next().await
+    }
+
+    async fn show(&mut self, change: InboxChange, out: &mut Out) {
+        match change {
+            InboxChange::Changed(interaction) => {
+                out.send(InboxEvent::Interaction { interaction: &interaction }.frame());
+                if interaction.status == InteractionStatus::Pending {
+                    // What a proxy holds back until more comes, this pushes out.
+                    out.send(self.heartbeat());
                 }
             }
+            InboxChange::Lagged => out.cut(),
         }
     }
 
-    fn show(&mut self, interaction: &Interaction) {
-        self.queue.push_back(InboxEvent::Interaction { interaction }.frame());
-        if interaction.status == InteractionStatus::Pending {
-            self.queue.push_back(InboxEvent::Heartbeat.frame());
-        }
+    fn heartbeat(&self) -> Bytes {
+        InboxEvent::Heartbeat.frame()
     }
 
-    fn close(&mut self, reason: &str) {
-        self.queue.push_back(InboxEvent::Closing { reason, retry_after_ms: frame::retry_ms() }.frame());
-        self.over = true;
+    fn closing(&self, reason: &str) -> Bytes {
+        InboxEvent::Closing { reason, retry_after_ms: frame::retry_ms() }.frame()
     }
 }

@@ -4,18 +4,25 @@
 
 mod frame;
 mod inbox;
+mod pump;
 mod run;
+mod view;
+mod wheel;
+
+use std::sync::{Arc, Mutex, PoisonError};
 
 use axum::body::Body;
 use axum::response::Response;
-use futures_util::Stream;
 use http::{HeaderValue, header};
 
 use crate::refusal::Refusal;
 use crate::routes::Call;
 
 pub(crate) use inbox::inbox;
+pub(crate) use pump::pump;
 pub(crate) use run::run;
+pub(crate) use view::Frames;
+pub(crate) use wheel::{Wheel, turn};
 
 /// How a client wants to watch a run.
 #[derive(Debug, Clone, Copy, Default)]
@@ -56,16 +63,27 @@ pub(crate) fn bad_last_event_id() -> Refusal {
     Refusal::bad_request("bad_last_event_id", detail)
 }
 
+/// The frames of an answer, until the connection takes them: it knows how to carry them.
+#[derive(Clone)]
+struct Carried(Arc<Mutex<Option<Frames>>>);
+
 /// The answer that carries frames. Nothing between here and the client is to hold them back, change or keep them.
-fn response(
-    frames: impl Stream<Item = Result<bytes::Bytes, std::convert::Infallible>> + Send + 'static,
-) -> Response {
-    let mut response = Response::new(Body::from_stream(frames));
+fn response(frames: impl Into<Frames>) -> Response {
+    let mut response = Response::new(Body::empty());
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache, no-transform"));
     headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
+    response.extensions_mut().insert(Carried(Arc::new(Mutex::new(Some(frames.into())))));
     response
+}
+
+/// The frames that an answer carries.
+pub(crate) fn take_frames(response: &mut Response) -> Option<Frames> {
+    let Carried(frames) = response.extensions_mut().remove()?;
+    // Said of the empty body that stands in their place.
+    response.headers_mut().remove(header::CONTENT_LENGTH);
+    frames.lock().unwrap_or_else(PoisonError::into_inner).take()
 }
 
 #[cfg(test)]

@@ -1,23 +1,19 @@
 //! The stream of a run: the log from where the client left off, and then what happens.
 
-use std::collections::VecDeque;
-use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
-use futures_util::stream;
 use holdpoint::protocol::{RunId, RunStatus};
-use holdpoint::store::Error as StoreError;
+use holdpoint::store::{Error as StoreError, Result as StoreResult};
 use holdpoint::{Seen, Watch};
 use http::StatusCode;
-use tokio::time::Instant;
 
+use super::view::{Out, Source, View};
 use super::{Options, bad_last_event_id, frame, response};
 use crate::app::App;
 use crate::handlers::pending;
-use crate::metrics::OpenStream;
 use crate::refusal::Refusal;
 
 /// Pause before a store that was away is read again.
@@ -36,32 +32,27 @@ pub(crate) async fn run(app: &Arc<App>, run: RunId, options: Options) -> Result<
             Some(_) => {}
         }
     }
-    let mut queue = VecDeque::from([frame::opening()]);
+    let mut out = Out::default();
+    out.send(frame::opening());
     if options.after > 0 {
         // What the client was asked before and may have lost. Later requests come with the log.
         for request in pending(app, run).await?.iter().filter(|request| request.seq <= options.after) {
-            queue.push_back(frame::replayed(request.request.get()));
-            queue.push_back(frame::heartbeat(run));
+            out.send(frame::replayed(request.request.get()));
+            out.send(frame::heartbeat(run));
         }
     }
-    let mut view = View {
+    let source = RunSource {
         app: Arc::clone(app),
         run,
         watch,
-        queue,
         until_suspended: options.until_suspended,
         live: false,
-        over: false,
-        beat_at: Instant::now() + app.heartbeat,
-        _open: OpenStream::new(app),
+        was_live: false,
     };
-    if view.until_suspended && view.waits_for_people().await {
-        view.over = true;
+    if options.until_suspended && source.waits_for_people().await {
+        out.end();
     }
-    Ok(response(stream::unfold(view, |mut view| async move {
-        let frame = view.next().await?;
-        Some((Ok::<_, Infallible>(frame), view))
-    })))
+    Ok(response(View::new(app, source, out)))
 }
 
 /// The event that a client says it has seen last; `None` when this run has no such event.
@@ -74,73 +65,65 @@ fn is_terminal(json: &Arc<str>) -> bool {
     Seen::Stored { seq: 0, json: Arc::clone(json) }.is_terminal()
 }
 
-/// A stream in progress.
-struct View {
+/// A run, watched.
+pub(super) struct RunSource {
     app: Arc<App>,
     run: RunId,
     watch: Watch,
-    /// Frames that are ready.
-    queue: VecDeque<Bytes>,
     until_suspended: bool,
-    /// Whether the last event came as it happened, and not from the log.
+    /// Whether what is waited for comes as it happens, and not from the log.
     live: bool,
-    over: bool,
-    /// When the next sign of life is due.
-    beat_at: Instant,
-    _open: OpenStream,
+    /// The same of what came before it.
+    was_live: bool,
 }
 
-impl View {
-    async fn next(&mut self) -> Option<Bytes> {
-        loop {
-            if let Some(frame) = self.queue.pop_front() {
-                self.beat_at = Instant::now() + self.app.heartbeat;
-                return Some(frame);
-            }
-            if self.over {
-                return None;
-            }
-            let live = self.watch.is_live();
-            let seen = tokio::select! {
-                biased;
-                () = self.app.closing.cancelled() => {
-                    self.close("shutdown");
-                    continue;
-                }
-                seen = tokio::time::timeout_at(self.beat_at, self.watch.next()) => seen,
-            };
-            match seen {
-                Err(_quiet) => self.queue.push_back(frame::heartbeat(self.run)),
-                Ok(Ok(seen)) => self.show(seen, live).await,
-                Ok(Err(error)) => self.wait_for_store(&error).await,
-            }
-        }
+impl Source for RunSource {
+    type Seen = StoreResult<Option<Seen>>;
+
+    async fn wait(&mut self) -> Self::Seen {
+        self.live = self.watch.is_live();
+        self.watch.next().await
     }
 
-    async fn show(&mut self, seen: Option<Seen>, live: bool) {
+    async fn show(&mut self, seen: Self::Seen, out: &mut Out) {
+        let seen = match seen {
+            Ok(seen) => seen,
+            Err(error) => return self.wait_for_store(&error, out).await,
+        };
         // A client that reads a long log loses tokens meanwhile, and nothing else; it is not slow.
-        let was_live = std::mem::replace(&mut self.live, live);
+        let was_live = std::mem::replace(&mut self.was_live, self.live);
         match seen {
-            None => self.over = true,
-            Some(Seen::Passing(event)) => self.queue.push_back(frame::event(None, &event.to_json())),
-            Some(Seen::Lagged) if was_live => self.close("slow_reader"),
+            None => out.end(),
+            Some(Seen::Passing(event)) => out.send(frame::event(None, &event.to_json())),
+            Some(Seen::Lagged) if was_live => out.cut(),
             Some(Seen::Lagged) => {}
-            Some(seen @ Seen::Stored { .. }) => self.show_stored(&seen).await,
+            Some(seen @ Seen::Stored { .. }) => self.show_stored(&seen, out).await,
         }
     }
 
-    async fn show_stored(&mut self, seen: &Seen) {
+    fn heartbeat(&self) -> Bytes {
+        frame::heartbeat(self.run)
+    }
+
+    fn closing(&self, reason: &str) -> Bytes {
+        frame::closing(self.run, reason)
+    }
+}
+
+impl RunSource {
+    async fn show_stored(&mut self, seen: &Seen, out: &mut Out) {
         let Seen::Stored { seq, json } = seen else { return };
-        self.queue.push_back(frame::event(Some(*seq), json));
+        out.send(frame::event(Some(*seq), json));
         let asks_a_person =
             matches!(seen.kind(), "approval_request" | "question_request" | "in_doubt_request");
         if asks_a_person {
             // What a proxy holds back until more comes, this pushes out.
-            self.queue.push_back(frame::heartbeat(self.run));
+            out.send(frame::heartbeat(self.run));
         }
-        self.over = seen.is_terminal();
-        if self.until_suspended && !self.over && self.watch.is_live() && self.waits_for_people().await {
-            self.over = true;
+        if seen.is_terminal()
+            || (self.until_suspended && self.watch.is_live() && self.waits_for_people().await)
+        {
+            out.end();
         }
     }
 
@@ -157,16 +140,12 @@ impl View {
 
     /// A store that is away comes back; the stream lives on until then. One that cannot be read ends it, without an
     /// event that would claim an end of the run.
-    async fn wait_for_store(&mut self, error: &StoreError) {
+    async fn wait_for_store(&mut self, error: &StoreError, out: &mut Out) {
         match error {
             StoreError::Unavailable(_) | StoreError::Full(_) | StoreError::CommitUnknown(_) => {
-                let pause = tokio::time::sleep(STORE_PAUSE);
                 tokio::select! {
                     () = self.app.closing.cancelled() => {}
-                    () = pause => {}
-                }
-                if Instant::now() >= self.beat_at {
-                    self.queue.push_back(frame::heartbeat(self.run));
+                    () = tokio::time::sleep(STORE_PAUSE) => {}
                 }
             }
             StoreError::Locked { .. }
@@ -175,16 +154,8 @@ impl View {
             | StoreError::Inconsistent(_)
             | StoreError::BadCursor => {
                 tracing::error!(run = %self.run, %error, "a stream ends because the log cannot be read");
-                self.over = true;
+                out.end();
             }
         }
-    }
-
-    fn close(&mut self, reason: &'static str) {
-        if reason == "slow_reader" {
-            self.app.metrics.stream_cut();
-        }
-        self.queue.push_back(frame::closing(self.run, reason));
-        self.over = true;
     }
 }

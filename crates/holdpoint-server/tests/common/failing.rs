@@ -40,6 +40,22 @@ impl Failing {
     }
 }
 
+#[async_trait]
+impl EffectRecord for Failing {
+    async fn begin_effect(&self, cx: &Context, key: &EffectKey) -> Result<EffectUse> {
+        self.write()?;
+        self.inner.begin_effect(cx, key).await
+    }
+    async fn effect(&self, cx: &Context, key: &EffectKey) -> Result<EffectUse> {
+        self.read()?;
+        self.inner.effect(cx, key).await
+    }
+    async fn end_effect(&self, cx: &Context, key: &EffectKey, end: EffectEnd) -> Result<()> {
+        self.write()?;
+        self.inner.end_effect(cx, key, end).await
+    }
+}
+
 macro_rules! pass {
     ($($kind:ident $name:ident($($arg:ident: $type:ty),*) -> $out:ty;)*) => {
         #[async_trait]
@@ -77,6 +93,8 @@ pass! {
     read next_deadline() -> Option<Timestamp>;
     read history(cx: &Context, conversation: &ConversationId, run: RunId) -> Vec<Arc<Message>>;
     read events(cx: &Context, run: RunId, after: u64, limit: usize) -> Option<Vec<(u64, Arc<str>)>>;
+    read moved(known: &[Known]) -> Vec<RunId>;
+    read newest_pending(cx: &Context, limit: usize) -> Vec<(Timestamp, RequestId)>;
     read interaction(cx: &Context, request: RequestId) -> Option<Interaction>;
     read interactions(cx: &Context, filter: &InteractionFilter, page: &PageRequest) -> Page<Interaction>;
     read run(cx: &Context, run: RunId) -> Option<RunView>;

@@ -1,6 +1,7 @@
 //! The store that holds everything in memory and loses it with the process: for tests, for agents whose runs need
 //! not outlive them, and as the model that the durable stores are compared with.
 
+mod effects;
 mod read;
 mod state;
 mod write;
@@ -19,8 +20,8 @@ use state::State;
 use crate::clock::Clock;
 use crate::{
     AuditRow, CancelReply, ChainCheck, Committed, Context, Decide, DecideReply, Error, IdempotencyKey,
-    InteractionFilter, KeyUse, Loaded, Noted, NumberedEvents, PageRequest, PresetDue, Result, RuleRelease,
-    RunFilter, StartRun, Started, Stats, Step, Store, StoredAnswer, Taken,
+    InteractionFilter, KeyUse, Known, Loaded, Noted, NumberedEvents, PageRequest, PresetDue, Result,
+    RuleRelease, RunFilter, StartRun, Started, Stats, Step, Store, StoredAnswer, Taken,
 };
 
 /// A store in memory.
@@ -187,6 +188,14 @@ impl Store for MemoryStore {
         limit: usize,
     ) -> Result<Option<NumberedEvents>> {
         Ok(self.open()?.events(cx, run, after, limit))
+    }
+
+    async fn moved(&self, known: &[Known]) -> Result<Vec<RunId>> {
+        Ok(self.open()?.moved(known))
+    }
+
+    async fn newest_pending(&self, cx: &Context, limit: usize) -> Result<Vec<(Timestamp, RequestId)>> {
+        Ok(self.open()?.newest_pending(cx, limit))
     }
 
     async fn interaction(&self, cx: &Context, request: RequestId) -> Result<Option<Interaction>> {

@@ -14,8 +14,8 @@ use crate::clock::from_ms;
 use crate::facts::Request;
 use crate::places::{AgePlace, RunPlace};
 use crate::{
-    AuditRow, ChainCheck, Context, InteractionFilter, Loaded, NumberedEvents, PageRequest, Result, RunFilter,
-    Stats, Taken, views,
+    AuditRow, ChainCheck, Context, InteractionFilter, Known, Loaded, NumberedEvents, PageRequest, Result,
+    RunFilter, Stats, Taken, views,
 };
 
 impl State {
@@ -84,6 +84,20 @@ impl State {
         let from = usize::try_from(after).unwrap_or(usize::MAX);
         let numbered = (after.saturating_add(1)..).zip(row.events.iter().skip(from).take(limit));
         Some(numbered.map(|(seq, event)| (seq, Arc::from(event.to_json()))).collect())
+    }
+
+    pub(super) fn moved(&self, known: &[Known]) -> Vec<RunId> {
+        let moved = |known: &&Known| {
+            let row = self.runs.get(&known.run).filter(|row| *row.run.tenant() == known.tenant);
+            row.is_some_and(|row| row.next_seq() > known.last + 1)
+        };
+        known.iter().filter(moved).map(|known| known.run).collect()
+    }
+
+    pub(super) fn newest_pending(&self, cx: &Context, limit: usize) -> Vec<(Timestamp, RequestId)> {
+        let open = self.by_age.values().rev().filter_map(|id| self.requests.get(id));
+        let open = open.filter(|request| request.is_open() && self.row(cx, request.run()).is_some());
+        open.take(limit).map(|request| (request.opened_at, request.id)).collect()
     }
 
     pub(super) fn interaction(&self, cx: &Context, request: RequestId) -> Result<Option<Interaction>> {

@@ -12,6 +12,8 @@ use holdpoint_protocol::{
     ActorId, ConversationId, Event, EventBody, Pending, RequestId, RunId, RunStatus, TenantId, Timestamp,
 };
 
+use super::effects::EffectId;
+use crate::effects::EffectRow;
 use crate::facts::{self, CancelNote, Request};
 use crate::{Context, Error, Next, Result, StoredAnswer, Writes};
 
@@ -112,6 +114,7 @@ pub(super) struct State {
     pub(super) pending: HashMap<TenantId, u64>,
     pub(super) tool_sets: HashMap<DefinitionDigest, Arc<[ToolDefinition]>>,
     pub(super) keys: HashMap<KeyId, KeyRow>,
+    pub(super) effects: HashMap<EffectId, EffectRow>,
     pub(super) finished: VecDeque<RunId>,
     pub(super) keep_finished: Option<usize>,
     pub(super) commits: u64,

@@ -4,9 +4,9 @@ use std::time::{Duration, Instant};
 
 use tokio_postgres::Client;
 
-use super::error::Fault;
+use super::dial::Dialer;
 use super::rows::Done;
-use super::{MIGRATIONS, PostgresAddress, tls};
+use super::schema::MIGRATIONS;
 use crate::checkup::{COMMITS, MEASURE_MAX, TERMS_SINCE, age};
 use crate::{Checkup, Clock, CommitFigures, Error, Result, StoredFigures, SystemClock};
 
@@ -19,14 +19,8 @@ const SETTINGS: &str = "synchronous_commit fsync full_page_writes data_checksums
 /// # Errors
 /// When it cannot be reached, or does not let this user look.
 pub async fn checkup_postgres(url: &str, ca_file: Option<&std::path::Path>) -> Result<Checkup> {
-    let address = PostgresAddress::parse(url).map_err(|error| Error::Unavailable(error.to_string()))?;
-    let manager = tls::manager(address.config(), deadpool_postgres::ManagerConfig::default(), ca_file)?;
-    let pool = deadpool_postgres::Pool::builder(manager)
-        .max_size(1)
-        .build()
-        .map_err(|error| Error::Unavailable(error.to_string()))?;
-    let client = pool.get().await.map_err(Fault::from)?;
-    look(&client).await.map_err(Error::from)
+    let line = Dialer::new(url, ca_file)?.dial().await?;
+    look(&line.client).await.map_err(Error::from)
 }
 
 async fn look(client: &Client) -> Done<Checkup> {

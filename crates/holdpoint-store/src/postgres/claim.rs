@@ -1,7 +1,4 @@
-//! Leases, and becoming a run's owner. The lease belongs to the process, not to the run: one row a process, whatever it
-//! carries on.
-
-use std::time::Duration;
+//! Becoming a run's owner, and giving it back.
 
 use deadpool_postgres::GenericClient;
 use holdpoint_protocol::{EventBody, RunId};
@@ -10,40 +7,16 @@ use tokio_postgres::types::ToSql;
 use super::error::of_commit;
 use super::rows::{self, Done, due, now};
 use super::step::TAKE;
-use super::{LEASE_MS, PostgresStore};
+use super::{PostgresStore, Work};
 use crate::chain::{self, ms};
 use crate::clock::from_ms;
 use crate::compact::EntryBuilder;
 use crate::facts::{self, CLAIMS_WITHOUT_PROGRESS_MAX};
-use crate::{Context, Error, Result, Taken};
+use crate::{Context, Error, Taken};
 
 impl PostgresStore {
-    /// Takes the lease, or renews it.
-    pub(super) async fn renew(&self) -> Done<()> {
-        let client = self.pool.get().await?;
-        let sql = concat!(
-            "INSERT INTO instance (instance_id, expires_at) VALUES ($2, $3 + ",
-            now!("1"),
-            ") ON CONFLICT (instance_id) DO UPDATE SET expires_at = excluded.expires_at"
-        );
-        let statement = client.prepare_cached(sql).await?;
-        client.execute(&statement, &[&self.given(), &self.instance.0, &LEASE_MS]).await?;
-        Ok(())
-    }
-
-    /// Lets go of the lease: whoever looks next takes this process's runs over, without waiting for it to run out.
-    pub(super) async fn give_up_lease(&self) -> Result<()> {
-        let client = self.pool.get().await.map_err(|error| Error::Unavailable(error.to_string()))?;
-        let sql = "DELETE FROM instance WHERE instance_id = $1";
-        client
-            .execute(sql, &[&self.instance.0])
-            .await
-            .map_err(|error| Error::Unavailable(error.to_string()))?;
-        Ok(())
-    }
-
     pub(super) async fn try_take(&self, cx: &Context, run: RunId) -> Done<bool> {
-        let client = self.pool.get().await?;
+        let client = self.connection(Work::Own).await?;
         self.take_over(&client, cx.tenant.as_str(), run).await
     }
 
@@ -53,11 +26,21 @@ impl PostgresStore {
         Ok(client.query_opt(&statement, &parameters).await.map_err(of_commit)?.is_some())
     }
 
+    /// Whoever takes runs over lives by the database's clock too: else the next one would take them from it.
+    async fn live_by_the_database(&self) -> Done<()> {
+        let client = self.connection(Work::Own).await?;
+        let sql = concat!("SELECT 1 FROM instance WHERE instance_id = $2 AND expires_at > ", due!("1"));
+        let statement = client.prepare_cached(sql).await?;
+        if client.query_opt(&statement, &[&self.given(), &self.instance.0]).await?.is_none() {
+            self.lease.renew(&client).await?;
+        }
+        Ok(())
+    }
+
     /// First what instances left behind whose lease has run out, then what was put off until now. Rows that another instance
     /// is just taking are passed over.
     pub(super) async fn try_recover(&self, limit: usize) -> Done<Vec<Taken>> {
-        // Whoever takes runs over lives, and says so first: else the next one would take them from it.
-        self.renew().await?;
+        self.live_by_the_database().await?;
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
         let left = concat!(
             "SELECT tenant_id, run_id, actor, claims FROM run WHERE owner IS NOT NULL AND owner <> $2 AND NOT EXISTS \
@@ -73,7 +56,7 @@ impl PostgresStore {
         );
         let mut taken = Vec::new();
         for (sql, crashed) in [(left, true), (ready, false)] {
-            let mut client = self.pool.get().await?;
+            let mut client = self.connection(Work::Own).await?;
             let transaction = client.transaction().await?;
             let statement = transaction.prepare_cached(sql).await?;
             let room = limit - i64::try_from(taken.len()).unwrap_or(limit);
@@ -127,7 +110,7 @@ impl PostgresStore {
     }
 
     pub(super) async fn try_release(&self, cx: &Context, run: RunId, epoch: u64, after_ms: u64) -> Done<()> {
-        let client = self.pool.get().await?;
+        let client = self.connection(Work::Own).await?;
         let sql = concat!(
             "UPDATE run SET owner = NULL, wake_at = $6 + ",
             now!("1"),
@@ -143,7 +126,7 @@ impl PostgresStore {
     }
 
     pub(super) async fn try_owned(&self, limit: usize) -> Done<Vec<Taken>> {
-        let client = self.pool.get().await?;
+        let client = self.connection(Work::Own).await?;
         let sql = "SELECT tenant_id, run_id, actor FROM run WHERE owner = $1 LIMIT $2";
         let statement = client.prepare_cached(sql).await?;
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
@@ -155,19 +138,5 @@ impl PostgresStore {
             owned.push(Taken { cx, run: RunId(row.try_get(1)?), crashed: false });
         }
         Ok(owned)
-    }
-}
-
-/// Renews the lease until the store is closed or dropped.
-pub(super) async fn keep_lease(store: std::sync::Weak<PostgresStore>, every: Duration) {
-    loop {
-        tokio::time::sleep(every).await;
-        let Some(store) = store.upgrade() else { return };
-        if store.is_closed() {
-            return;
-        }
-        // One that fails is tried again; when all of them do, others take the runs over, and the epoch keeps this
-        // process from writing.
-        let _ = store.renew().await;
     }
 }

@@ -8,10 +8,10 @@ use holdpoint_protocol::{Event, InstanceId, RequestId, RunId, Timestamp};
 use tokio_postgres::types::ToSql;
 use uuid::Uuid;
 
-use super::PostgresStore;
 use super::error::of_commit;
 use super::fact::{NUMBERED, Parts};
 use super::rows::{self, Done, due, now, select_request};
+use super::{PostgresStore, Work};
 use crate::chain::ms;
 use crate::clock::from_ms;
 use crate::facts::{self, Closing, Request};
@@ -19,7 +19,7 @@ use crate::{Context, Error, Noted, Owner, PresetDue, RuleRelease, stored};
 
 impl PostgresStore {
     pub(super) async fn try_expire_due(&self, limit: usize) -> Done<Vec<Noted>> {
-        let mut client = self.pool.get().await?;
+        let mut client = self.connection(Work::New).await?;
         let transaction = client.transaction().await?;
         let sql = concat!(
             select_request!("status = 0 AND deadline IS NOT NULL AND on_timeout <> 2 AND deadline <= "),
@@ -57,7 +57,7 @@ impl PostgresStore {
     }
 
     pub(super) async fn try_presets_due(&self, limit: usize) -> Done<Vec<PresetDue>> {
-        let client = self.pool.get().await?;
+        let client = self.connection(Work::New).await?;
         let sql = concat!(
             "SELECT q.tenant_id, q.run_id, q.request_id, q.terms, r.actor FROM request q \
              JOIN run r ON r.tenant_id = q.tenant_id AND r.run_id = q.run_id \
@@ -81,7 +81,7 @@ impl PostgresStore {
         id: RequestId,
         release: Option<RuleRelease>,
     ) -> Done<Option<Noted>> {
-        let client = self.pool.get().await?;
+        let client = self.connection(Work::New).await?;
         let Some((request, cancel, at)) = self.request_and_time(&client, cx, id).await? else {
             return Ok(None);
         };
@@ -93,7 +93,7 @@ impl PostgresStore {
     }
 
     pub(super) async fn try_remind_due(&self, limit: usize) -> Done<Vec<Noted>> {
-        let mut client = self.pool.get().await?;
+        let mut client = self.connection(Work::New).await?;
         let transaction = client.transaction().await?;
         let sql = concat!(
             select_request!("status = 0 AND escalate_at IS NOT NULL AND escalate_at <= "),

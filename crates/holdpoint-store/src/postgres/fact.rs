@@ -11,9 +11,9 @@ use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 use uuid::Uuid;
 
-use super::PostgresStore;
 use super::error::{Fault, of_commit};
 use super::rows::{self, Done, now};
+use super::{PostgresStore, Work};
 use crate::chain::{self, ms};
 use crate::clock::from_ms;
 use crate::compact::{EntryBuilder, FactRef};
@@ -43,7 +43,7 @@ const RETURNING: &str = "RETURNING run.next_seq - 1 AS seq, run.audit_hash, run.
 
 impl PostgresStore {
     pub(super) async fn try_decide(&self, cx: &Context, decide: &Decide) -> Done<DecideReply> {
-        let client = self.pool.get().await?;
+        let client = self.connection(Work::New).await?;
         let Some((request, cancel, at)) = self.request_and_time(&client, cx, decide.request).await? else {
             return Ok(DecideReply::NotFound);
         };
@@ -186,7 +186,7 @@ impl PostgresStore {
     }
 
     pub(super) async fn try_fail_gate(&self, cx: &Context, requests: &[RequestId]) -> Done<Vec<Noted>> {
-        let mut client = self.pool.get().await?;
+        let mut client = self.connection(Work::New).await?;
         let transaction = client.transaction().await?;
         let mut noted = Vec::new();
         for id in requests {
@@ -201,7 +201,7 @@ impl PostgresStore {
     }
 
     pub(super) async fn try_cancel(&self, cx: &Context, run: RunId, kind: CancelKind) -> Done<CancelReply> {
-        let client = self.pool.get().await?;
+        let client = self.connection(Work::New).await?;
         let sql = concat!(
             "SELECT status, cancel, cancel_by, cancel_at, ",
             now!("3"),

@@ -4,7 +4,9 @@ use deadpool_postgres::Transaction;
 use holdpoint_protocol::{RunId, Timestamp};
 use uuid::Uuid;
 
-use super::rows::Done;
+use super::error::of_commit;
+use super::rows::{Done, now};
+use super::{PostgresStore, Work};
 use crate::chain::ms;
 use crate::clock::{after, from_ms};
 use crate::keys::KEY_RESERVED_MS;
@@ -72,4 +74,48 @@ pub(super) async fn insert(
         return Err(super::error::Fault::Again(taken));
     }
     Ok(())
+}
+
+impl PostgresStore {
+    pub(super) async fn try_look_up(
+        &self,
+        cx: &Context,
+        key: &IdempotencyKey,
+        reserve: bool,
+    ) -> Done<KeyUse> {
+        let mut client = self.connection(Work::New).await?;
+        let transaction = client.transaction().await?;
+        let statement = transaction.prepare_cached(concat!("SELECT ", now!("1"))).await?;
+        let at = from_ms(transaction.query_one(&statement, &[&self.given()]).await?.try_get(0)?);
+        let found = look_up(&transaction, cx, key, at).await?;
+        if reserve && found == KeyUse::New {
+            insert(&transaction, cx, key, at, None).await?;
+        }
+        transaction.commit().await.map_err(of_commit)?;
+        Ok(found)
+    }
+
+    pub(super) async fn try_answer(
+        &self,
+        cx: &Context,
+        key: &IdempotencyKey,
+        answer: &StoredAnswer,
+    ) -> Done<()> {
+        // What is answered has happened.
+        let client = self.connection(Work::Own).await?;
+        let sql = "UPDATE idempotency SET http_status = $6, body = $7 WHERE tenant_id = $1 AND actor = $2 AND scope = $3 \
+                   AND key = $4 AND body_digest = $5 AND run_id IS NULL AND http_status IS NULL";
+        let statement = client.prepare_cached(sql).await?;
+        let parameters: [&(dyn tokio_postgres::types::ToSql + Sync); 7] = [
+            &cx.tenant.as_str(),
+            &cx.actor.as_str(),
+            &key.scope,
+            &key.key,
+            &key.body_digest,
+            &i32::from(answer.status),
+            &answer.body,
+        ];
+        client.execute(&statement, &parameters).await.map_err(of_commit)?;
+        Ok(())
+    }
 }

@@ -3,20 +3,30 @@
 //! The database's clock decides. A process has one lease, renewed every two seconds; a run has an epoch, and whoever writes
 //! for it says at which. A fact is one statement and one commit, a step locks its run's row and nothing else that others
 //! wait for. There is no session state: no advisory locks, no LISTEN on these connections; every transaction can be done again.
+//! What is stored is rung to the other instances afterwards, on a connection beside these.
 
 mod address;
+mod bells;
 mod checkup;
 mod claim;
+mod dial;
 mod due;
+mod effects;
 mod error;
 mod fact;
 mod key;
+mod lease;
+mod line;
+mod listen;
 mod read;
 mod rows;
+mod schema;
 mod step;
 mod tls;
+mod watch;
 
 use std::collections::HashMap;
+use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -26,26 +36,29 @@ use deadpool_postgres::{ManagerConfig, Pool, RecyclingMethod, Runtime};
 use holdpoint_core::decision::CancelKind;
 use holdpoint_core::limits::PENDING_PER_TENANT_MAX;
 use holdpoint_core::message::Message;
+use holdpoint_core::run::LedgerLine;
 use holdpoint_protocol::{
     ConversationId, InstanceId, Interaction, Page, RequestId, RunId, RunView, TenantId, Timestamp,
 };
+use tokio::sync::broadcast;
+use tokio::task::AbortHandle;
 
 pub use self::address::{BadAddress, PostgresAddress};
+use self::bells::Bells;
 pub use self::checkup::checkup_postgres;
-use self::error::{Fault, of_commit};
+use self::dial::Dialer;
+use self::error::Fault;
+use self::lease::Lease;
+use self::line::Work;
 use self::rows::{Done, now};
 use crate::clock::{Clock, from_ms};
 use crate::prepared::Prepared;
 use crate::{
-    AuditRow, CancelReply, ChainCheck, Committed, Context, Decide, DecideReply, Error, IdempotencyKey,
-    InteractionFilter, KeyUse, Loaded, Noted, NumberedEvents, PageRequest, PresetDue, Result, RuleRelease,
-    RunFilter, StartRun, Started, Stats, Step, Store, StoredAnswer, Taken,
+    AuditRow, Bell, CancelReply, ChainCheck, Committed, Context, Decide, DecideReply, Error, IdempotencyKey,
+    InteractionFilter, KeyUse, Known, Loaded, Noted, NumberedEvents, PageRequest, PresetDue, Result,
+    RuleRelease, RunFilter, Standing, StartRun, Started, Stats, Step, Store, StoredAnswer, Taken,
 };
 
-/// How long an instance is taken to live after it renewed its lease.
-const LEASE_MS: i64 = 6_000;
-/// How often it renews it.
-const RENEW: Duration = Duration::from_secs(2);
 /// How long an operation waits for a connection that is free; then the store is said to be away.
 const CONNECTION_WAIT_MAX: Duration = Duration::from_secs(10);
 /// How often a transaction is done again that another one was in the way of.
@@ -54,10 +67,6 @@ const AGAIN_MAX: u32 = 8;
 /// instances together open in that time.
 const COUNT_BELIEVED: Duration = Duration::from_secs(1);
 const COUNT_MARGIN: u64 = 30_000;
-
-/// The migrations, in order; the schema's version is how many of them it has had.
-const MIGRATIONS: [&str; 2] =
-    [include_str!("migrations/0001_start.sql"), include_str!("migrations/0002_terms.sql")];
 
 /// Does an operation, and does it again while another transaction is in its way, each time after a wait of another length.
 macro_rules! again {
@@ -80,11 +89,16 @@ macro_rules! again {
         }
     }};
 }
+use again;
+
 /// How to use a database.
 #[derive(Debug, Clone)]
 pub struct PostgresOptions {
-    /// Connections at most.
+    /// Connections of the pool at most. Three more stand beside it: the lease, the listener, and whoever rings.
     pub connections: usize,
+    /// Where to listen for the other instances and to renew the lease, if not at the same URL: a direct way to the same database
+    /// past a pooler, which does not deliver what is listened for.
+    pub listen_url: Option<String>,
     /// Pending interactions a tenant may have, at most [`PENDING_PER_TENANT_MAX`].
     pub pending_max: u64,
     /// The certificates to believe, as a PEM file, instead of those of the machine. (With the feature `postgres-tls`; whether a
@@ -96,15 +110,25 @@ pub struct PostgresOptions {
 
 impl Default for PostgresOptions {
     fn default() -> Self {
-        Self { connections: 16, pending_max: PENDING_PER_TENANT_MAX, ca_file: None, clock: None }
+        Self {
+            connections: 16,
+            listen_url: None,
+            pending_max: PENDING_PER_TENANT_MAX,
+            ca_file: None,
+            clock: None,
+        }
     }
 }
 
 /// A store in a PostgreSQL database, which other instances may use at the same time.
-#[derive(Debug)]
 pub struct PostgresStore {
     instance: InstanceId,
     pool: Pool,
+    lease: Arc<Lease>,
+    bells: Arc<Bells>,
+    /// What goes on beside the operations: the lease, ringing, listening.
+    beside: Mutex<Vec<AbortHandle>>,
+    refused: AtomicU64,
     options: PostgresOptions,
     closed: AtomicBool,
     operations: AtomicU64,
@@ -118,10 +142,13 @@ impl PostgresStore {
     /// [`Error::Newer`] when a newer version made the schema (it is not touched then), [`Error::Unavailable`] when the database
     /// cannot be reached.
     pub async fn connect(url: &str, options: PostgresOptions) -> Result<Arc<Self>> {
-        let address = PostgresAddress::parse(url).map_err(|error| Error::Unavailable(error.to_string()))?;
         let recycling = ManagerConfig { recycling_method: RecyclingMethod::Fast };
-        let manager = tls::manager(address.config(), recycling, options.ca_file.as_deref())?;
-        let pool = Pool::builder(manager)
+        let dialer = Dialer::new(url, options.ca_file.as_deref())?;
+        let direct = match &options.listen_url {
+            Some(url) => Dialer::new(url, options.ca_file.as_deref())?,
+            None => dialer.clone(),
+        };
+        let pool = Pool::builder(dialer.manager(recycling))
             .max_size(options.connections)
             .runtime(Runtime::Tokio1)
             .wait_timeout(Some(CONNECTION_WAIT_MAX))
@@ -129,18 +156,47 @@ impl PostgresStore {
             .map_err(|error| Error::Unavailable(error.to_string()))?;
         let options =
             PostgresOptions { pending_max: options.pending_max.min(PENDING_PER_TENANT_MAX), ..options };
+        let instance = InstanceId(uuid::Uuid::now_v7());
+        let lease = Arc::new(Lease::new(instance, options.clock.clone()));
         let store = Arc::new(Self {
-            instance: InstanceId(uuid::Uuid::now_v7()),
+            instance,
             pool,
+            bells: Arc::new(Bells::new(instance, Arc::clone(&lease))),
+            lease,
+            beside: Mutex::default(),
+            refused: AtomicU64::new(0),
             options,
             closed: AtomicBool::new(false),
             operations: AtomicU64::new(0),
             counts: Mutex::default(),
         });
         again!(store, store.migrate())?;
-        again!(store, store.renew())?;
-        tokio::spawn(claim::keep_lease(Arc::downgrade(&store), RENEW));
+        again!(store, store.first_lease())?;
+        let first = store.beside_the_pool(&direct).await?;
+        let (lease, bells) = (Arc::clone(&store.lease), Arc::clone(&store.bells));
+        let beside = [
+            tokio::spawn(lease::keep(lease, direct.clone(), first, Arc::clone(&bells))).abort_handle(),
+            tokio::spawn(bells::send(Arc::clone(&bells), dialer)).abort_handle(),
+            tokio::spawn(listen::listen(bells, direct)).abort_handle(),
+        ];
+        store.beside.lock().unwrap_or_else(PoisonError::into_inner).extend(beside);
         Ok(store)
+    }
+
+    async fn first_lease(&self) -> Done<()> {
+        let client = self.connection(Work::Own).await?;
+        self.lease.renew(&client).await
+    }
+
+    /// The connection that the lease is renewed on. It leads to the same database, or nothing is begun at all.
+    async fn beside_the_pool(&self, direct: &Dialer) -> Result<tokio_postgres::Client> {
+        let client = direct.dial().await?.client;
+        if !self.lease.is_seen_by(&client).await? {
+            let why = "the URL to listen at leads to another database than the other one: it does not have this instance's lease";
+            return Err(Error::Unavailable(why.into()));
+        }
+        self.lease.renew(&client).await?;
+        Ok(client)
     }
 
     /// The time that was given instead of the database's.
@@ -156,27 +212,16 @@ impl PostgresStore {
         if self.is_closed() { Err(Error::Unavailable("the store is closed".into())) } else { Ok(()) }
     }
 
-    /// Instances that start together do this one after the other: the row they lock is there from the first on.
-    async fn migrate(&self) -> Done<()> {
-        let mut client = self.pool.get().await?;
-        client
-            .batch_execute(
-                "CREATE TABLE IF NOT EXISTS holdpoint_schema (one boolean PRIMARY KEY CHECK (one), version integer NOT NULL); \
-                 INSERT INTO holdpoint_schema VALUES (true, 0) ON CONFLICT DO NOTHING",
-            )
-            .await?;
-        let transaction = client.transaction().await?;
-        let row = transaction.query_one("SELECT version FROM holdpoint_schema FOR UPDATE", &[]).await?;
-        let found = rows::small(row.try_get(0)?);
-        let known = MIGRATIONS.len() as u32;
-        if found > known {
-            return Err(Error::Newer { what: "the database".into(), found, known }.into());
-        }
-        for sql in MIGRATIONS.iter().skip(found as usize) {
-            transaction.batch_execute(sql).await?;
-        }
-        transaction.execute("UPDATE holdpoint_schema SET version = $1", &[&(known as i32)]).await?;
-        transaction.commit().await.map_err(of_commit)
+    /// The store is open, and this instance's lease holds: something may begin.
+    fn begin(&self) -> Result<()> {
+        self.open()?;
+        self.lease.held()
+    }
+
+    /// What was stored from outside of a run is shown to the other instances.
+    fn ring_noted(&self, noted: &Noted) {
+        let after = noted.event.seq.unwrap_or(0).saturating_sub(1);
+        self.bells.ring(noted.run, after, noted.event.body.request());
     }
 
     fn counted(&self, tenant: &TenantId) -> Option<u64> {
@@ -191,40 +236,9 @@ impl PostgresStore {
     }
 
     async fn try_now(&self) -> Done<Timestamp> {
-        let client = self.pool.get().await?;
+        let client = self.connection(Work::New).await?;
         let statement = client.prepare_cached(concat!("SELECT ", now!("1"))).await?;
         Ok(from_ms(client.query_one(&statement, &[&self.given()]).await?.try_get(0)?))
-    }
-
-    async fn try_look_up(&self, cx: &Context, key: &IdempotencyKey, reserve: bool) -> Done<KeyUse> {
-        let mut client = self.pool.get().await?;
-        let transaction = client.transaction().await?;
-        let statement = transaction.prepare_cached(concat!("SELECT ", now!("1"))).await?;
-        let at = from_ms(transaction.query_one(&statement, &[&self.given()]).await?.try_get(0)?);
-        let found = key::look_up(&transaction, cx, key, at).await?;
-        if reserve && found == KeyUse::New {
-            key::insert(&transaction, cx, key, at, None).await?;
-        }
-        transaction.commit().await.map_err(of_commit)?;
-        Ok(found)
-    }
-
-    async fn try_answer(&self, cx: &Context, key: &IdempotencyKey, answer: &StoredAnswer) -> Done<()> {
-        let client = self.pool.get().await?;
-        let sql = "UPDATE idempotency SET http_status = $6, body = $7 WHERE tenant_id = $1 AND actor = $2 AND scope = $3 \
-                   AND key = $4 AND body_digest = $5 AND run_id IS NULL AND http_status IS NULL";
-        let statement = client.prepare_cached(sql).await?;
-        let parameters: [&(dyn tokio_postgres::types::ToSql + Sync); 7] = [
-            &cx.tenant.as_str(),
-            &cx.actor.as_str(),
-            &key.scope,
-            &key.key,
-            &key.body_digest,
-            &i32::from(answer.status),
-            &answer.body,
-        ];
-        client.execute(&statement, &parameters).await.map_err(of_commit)?;
-        Ok(())
     }
 }
 
@@ -238,20 +252,58 @@ impl Store for PostgresStore {
         true
     }
 
+    fn term(&self) -> Option<u64> {
+        self.lease.term()
+    }
+
+    fn standing(&self) -> Option<Standing> {
+        let (heard, rung) = self.bells.counts();
+        let left = self.lease.left();
+        Some(Standing {
+            hearing: self.bells.hearing(),
+            heard,
+            rung,
+            lease_held: !left.is_zero(),
+            lease_left: left,
+            lease_lapses: self.lease.lapses(),
+            others: self.lease.others(),
+            waiting: self.pool.status().waiting as u64,
+            refused: self.refused.load(Ordering::Relaxed),
+        })
+    }
+
+    fn bells(&self) -> Option<broadcast::Receiver<Bell>> {
+        Some(self.bells.listen())
+    }
+
     async fn now(&self) -> Result<Timestamp> {
         again!(self, self.try_now())
     }
 
     async fn start(&self, cx: &Context, start: StartRun) -> Result<Started> {
-        self.open()?;
+        self.begin()?;
         let (new, key) = Prepared::start(cx, start)?;
-        again!(self, self.try_start(cx, &new, key.as_ref()))
+        let started = again!(self, self.try_start(cx, &new, key.as_ref()))?;
+        if matches!(started, Started::Created { .. }) {
+            self.bells.ring(new.run, 0, new.opened.iter().map(|opened| opened.request));
+        }
+        Ok(started)
     }
 
     async fn commit(&self, cx: &Context, step: Step) -> Result<Committed> {
         self.open()?;
         let (new, epoch, expected_seq) = Prepared::step(step)?;
-        again!(self, self.try_commit(cx, &new, epoch, expected_seq))
+        // What ends may be stored as long as the epoch lets it; what begins needs the lease.
+        if new.executions.iter().any(|line| matches!(line, LedgerLine::Started { .. })) {
+            self.lease.held()?;
+        }
+        let committed = again!(self, self.try_commit(cx, &new, epoch, expected_seq))?;
+        if matches!(committed, Committed::Done { .. }) && !new.events.is_empty() {
+            let opened = new.opened.iter().map(|opened| opened.request);
+            let closed = new.closed.iter().map(|closed| closed.request);
+            self.bells.ring(new.run, expected_seq.saturating_sub(1), opened.chain(closed));
+        }
+        Ok(committed)
     }
 
     async fn load(&self, cx: &Context, run: RunId) -> Result<Option<Loaded>> {
@@ -260,12 +312,12 @@ impl Store for PostgresStore {
     }
 
     async fn take(&self, cx: &Context, run: RunId) -> Result<Option<Loaded>> {
-        self.open()?;
+        self.begin()?;
         if again!(self, self.try_take(cx, run))? { self.load(cx, run).await } else { Ok(None) }
     }
 
     async fn recover(&self, limit: usize) -> Result<Vec<Taken>> {
-        self.open()?;
+        self.begin()?;
         again!(self, self.try_recover(limit))
     }
 
@@ -280,27 +332,40 @@ impl Store for PostgresStore {
     }
 
     async fn decide(&self, cx: &Context, decide: Decide) -> Result<DecideReply> {
-        self.open()?;
-        again!(self, self.try_decide(cx, &decide))
+        // It may make this instance the owner of the run.
+        self.begin()?;
+        let reply = again!(self, self.try_decide(cx, &decide))?;
+        if let DecideReply::Taken { noted, .. } = &reply {
+            self.ring_noted(noted);
+        }
+        Ok(reply)
     }
 
     async fn fail_gate(&self, cx: &Context, requests: &[RequestId]) -> Result<Vec<Noted>> {
-        self.open()?;
-        again!(self, self.try_fail_gate(cx, requests))
+        self.begin()?;
+        let noted = again!(self, self.try_fail_gate(cx, requests))?;
+        noted.iter().for_each(|noted| self.ring_noted(noted));
+        Ok(noted)
     }
 
     async fn cancel(&self, cx: &Context, run: RunId, kind: CancelKind) -> Result<CancelReply> {
-        self.open()?;
-        again!(self, self.try_cancel(cx, run, kind))
+        self.begin()?;
+        let reply = again!(self, self.try_cancel(cx, run, kind))?;
+        if let CancelReply::Noted(noted) = &reply {
+            self.ring_noted(noted);
+        }
+        Ok(reply)
     }
 
     async fn expire_due(&self, limit: usize) -> Result<Vec<Noted>> {
-        self.open()?;
-        again!(self, self.try_expire_due(limit))
+        self.begin()?;
+        let noted = again!(self, self.try_expire_due(limit))?;
+        noted.iter().for_each(|noted| self.ring_noted(noted));
+        Ok(noted)
     }
 
     async fn presets_due(&self, limit: usize) -> Result<Vec<PresetDue>> {
-        self.open()?;
+        self.begin()?;
         again!(self, self.try_presets_due(limit))
     }
 
@@ -310,13 +375,17 @@ impl Store for PostgresStore {
         request: RequestId,
         release: Option<RuleRelease>,
     ) -> Result<Option<Noted>> {
-        self.open()?;
-        again!(self, self.try_close_due(cx, request, release.clone()))
+        self.begin()?;
+        let noted = again!(self, self.try_close_due(cx, request, release.clone()))?;
+        noted.iter().for_each(|noted| self.ring_noted(noted));
+        Ok(noted)
     }
 
     async fn remind_due(&self, limit: usize) -> Result<Vec<Noted>> {
-        self.open()?;
-        again!(self, self.try_remind_due(limit))
+        self.begin()?;
+        let noted = again!(self, self.try_remind_due(limit))?;
+        noted.iter().for_each(|noted| self.ring_noted(noted));
+        Ok(noted)
     }
 
     async fn next_deadline(&self) -> Result<Option<Timestamp>> {
@@ -343,6 +412,16 @@ impl Store for PostgresStore {
     ) -> Result<Option<NumberedEvents>> {
         self.open()?;
         again!(self, self.try_events(cx, run, after, limit))
+    }
+
+    async fn moved(&self, known: &[Known]) -> Result<Vec<RunId>> {
+        self.open()?;
+        again!(self, self.try_moved(known))
+    }
+
+    async fn newest_pending(&self, cx: &Context, limit: usize) -> Result<Vec<(Timestamp, RequestId)>> {
+        self.open()?;
+        again!(self, self.try_newest_pending(cx, limit))
     }
 
     async fn interaction(&self, cx: &Context, request: RequestId) -> Result<Option<Interaction>> {
@@ -405,10 +484,36 @@ impl Store for PostgresStore {
     /// Lets go of the lease: another instance takes this one's runs over at once.
     async fn close(&self) -> Result<()> {
         if !self.closed.swap(true, Ordering::Relaxed) {
-            let given_up = self.give_up_lease().await;
+            // First of all no renewal may follow.
+            self.stop_beside();
+            let given_up = self.give_up().await;
             self.pool.close();
             given_up?;
         }
         Ok(())
+    }
+}
+
+impl PostgresStore {
+    async fn give_up(&self) -> Done<()> {
+        let client = self.connection(Work::Own).await?;
+        self.lease.give_up(&client).await
+    }
+
+    fn stop_beside(&self) {
+        let mut beside = self.beside.lock().unwrap_or_else(PoisonError::into_inner);
+        beside.drain(..).for_each(|task| task.abort());
+    }
+}
+
+impl Drop for PostgresStore {
+    fn drop(&mut self) {
+        self.stop_beside();
+    }
+}
+
+impl fmt::Debug for PostgresStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PostgresStore").field("instance", &self.instance).finish_non_exhaustive()
     }
 }

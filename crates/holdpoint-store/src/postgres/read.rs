@@ -13,8 +13,8 @@ use tokio_postgres::IsolationLevel;
 use tokio_postgres::types::ToSql;
 use uuid::Uuid;
 
-use super::PostgresStore;
 use super::rows::{self, Done, RUN_COLUMNS, RunRow, due, select_request};
+use super::{PostgresStore, Work};
 use crate::chain::{self, Kept};
 use crate::clock::from_ms;
 use crate::codes::{self, REQUEST_STATUSES};
@@ -33,7 +33,7 @@ const ENTRIES: i64 = 256;
 
 impl PostgresStore {
     pub(super) async fn try_load(&self, cx: &Context, run: RunId) -> Done<Option<Loaded>> {
-        let mut client = self.pool.get().await?;
+        let mut client = self.connection(Work::Own).await?;
         let view = snapshot(&mut client).await?;
         let tenant = cx.tenant.as_str();
         let Some(row) = run_row(&view, tenant, run).await? else { return Ok(None) };
@@ -68,7 +68,7 @@ impl PostgresStore {
         conversation: &ConversationId,
         run: RunId,
     ) -> Done<Vec<Arc<Message>>> {
-        let mut client = self.pool.get().await?;
+        let mut client = self.connection(Work::Own).await?;
         let view = snapshot(&mut client).await?;
         let tenant = cx.tenant.as_str();
         let row = run_row(&view, tenant, run).await?.filter(|row| row.run.conversation() == conversation);
@@ -102,7 +102,7 @@ impl PostgresStore {
         after: u64,
         limit: usize,
     ) -> Done<Option<NumberedEvents>> {
-        let client = self.pool.get().await?;
+        let client = self.connection(Work::New).await?;
         let tenant = cx.tenant.as_str();
         let sql = "SELECT 1 FROM run WHERE tenant_id = $1 AND run_id = $2";
         let statement = client.prepare_cached(sql).await?;
@@ -128,7 +128,7 @@ impl PostgresStore {
     }
 
     pub(super) async fn try_interaction(&self, cx: &Context, id: RequestId) -> Done<Option<Interaction>> {
-        let mut client = self.pool.get().await?;
+        let mut client = self.connection(Work::New).await?;
         let view = snapshot(&mut client).await?;
         match request(&view, cx.tenant.as_str(), id).await? {
             Some(request) => Ok(Some(show(&view, cx.tenant.as_str(), &request).await?)),
@@ -144,7 +144,7 @@ impl PostgresStore {
     ) -> Done<Page<Interaction>> {
         let limit = views::page_limit(page.limit);
         let from = page.cursor.as_deref().map(|cursor| AgePlace::read(&cx.tenant, cursor)).transpose()?;
-        let mut client = self.pool.get().await?;
+        let mut client = self.connection(Work::New).await?;
         let view = snapshot(&mut client).await?;
         let tenant = cx.tenant.as_str();
         let (mut found, looked_to) = match filter.run {
@@ -163,7 +163,7 @@ impl PostgresStore {
     }
 
     pub(super) async fn try_run(&self, cx: &Context, run: RunId) -> Done<Option<RunView>> {
-        let mut client = self.pool.get().await?;
+        let mut client = self.connection(Work::New).await?;
         let transaction = snapshot(&mut client).await?;
         match run_row(&transaction, cx.tenant.as_str(), run).await? {
             Some(row) => Ok(Some(view(&transaction, cx.tenant.as_str(), &row).await?)),
@@ -180,7 +180,7 @@ impl PostgresStore {
         let limit = views::page_limit(page.limit);
         let before = page.cursor.as_deref().map(|cursor| RunPlace::read(&cx.tenant, cursor)).transpose()?;
         let before = before.map_or(Uuid::max(), |place| place.run.0);
-        let mut client = self.pool.get().await?;
+        let mut client = self.connection(Work::New).await?;
         let transaction = snapshot(&mut client).await?;
         let tenant = cx.tenant.as_str();
         let sql = format!(
@@ -219,12 +219,12 @@ impl PostgresStore {
         after: u64,
         limit: usize,
     ) -> Done<Vec<AuditRow>> {
-        let client = self.pool.get().await?;
+        let client = self.connection(Work::New).await?;
         Ok(chain::rows(run, records(&client, cx.tenant.as_str(), run).await?, after, limit))
     }
 
     pub(super) async fn try_verify(&self, cx: &Context, run: RunId) -> Done<Option<ChainCheck>> {
-        let mut client = self.pool.get().await?;
+        let mut client = self.connection(Work::New).await?;
         let view = snapshot(&mut client).await?;
         let sql = "SELECT audit_records, audit_hash FROM run WHERE tenant_id = $1 AND run_id = $2";
         let statement = view.prepare_cached(sql).await?;
@@ -236,7 +236,7 @@ impl PostgresStore {
     }
 
     pub(super) async fn try_stats(&self) -> Done<Stats> {
-        let client = self.pool.get().await?;
+        let client = self.connection(Work::New).await?;
         let sql = concat!(
             "SELECT (SELECT count(*) FROM request WHERE status = 0), \
              (SELECT min(opened_at) FROM request WHERE status = 0), \
@@ -260,7 +260,7 @@ impl PostgresStore {
     }
 
     pub(super) async fn try_next_deadline(&self) -> Done<Option<holdpoint_protocol::Timestamp>> {
-        let client = self.pool.get().await?;
+        let client = self.connection(Work::New).await?;
         // Two indexes, of each its first entry. LEAST passes over a NULL.
         let sql = "SELECT LEAST((SELECT min(deadline) FROM request WHERE status = 0 AND deadline IS NOT NULL), \
                    (SELECT min(escalate_at) FROM request WHERE status = 0 AND escalate_at IS NOT NULL))";

@@ -9,7 +9,7 @@ use uuid::Uuid;
 
 use super::error::of_commit;
 use super::rows::{self, Done, Head, due, head_columns, now, select_request};
-use super::{PostgresStore, key};
+use super::{PostgresStore, Work, key};
 use crate::chain::{self, ms};
 use crate::facts;
 use crate::prepared::Prepared;
@@ -24,7 +24,7 @@ impl PostgresStore {
         new: &Prepared,
         key: Option<&IdempotencyKey>,
     ) -> Done<Started> {
-        let mut client = self.pool.get().await?;
+        let mut client = self.connection(Work::New).await?;
         let transaction = client.transaction().await?;
         let time = transaction.prepare_cached(concat!("SELECT ", now!("1"))).await?;
         let at: i64 = transaction.query_one(&time, &[&self.given()]).await?.try_get(0)?;
@@ -140,7 +140,7 @@ impl PostgresStore {
         epoch: u64,
         expected_seq: u64,
     ) -> Done<Committed> {
-        let mut client = self.pool.get().await?;
+        let mut client = self.connection(Work::Own).await?;
         let transaction = client.transaction().await?;
         let tenant = cx.tenant.as_str();
         if !new.closed.is_empty() {

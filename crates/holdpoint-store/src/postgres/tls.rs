@@ -2,13 +2,15 @@
 
 use std::path::Path;
 
-use deadpool_postgres::{Manager, ManagerConfig};
-use tokio_postgres::Config;
-
 use crate::Result;
 
 #[cfg(feature = "postgres-tls")]
-pub(super) fn manager(config: Config, pool: ManagerConfig, ca_file: Option<&Path>) -> Result<Manager> {
+pub(super) type Tls = tokio_postgres_rustls::MakeRustlsConnect;
+#[cfg(not(feature = "postgres-tls"))]
+pub(super) type Tls = tokio_postgres::NoTls;
+
+#[cfg(feature = "postgres-tls")]
+pub(super) fn of(ca_file: Option<&Path>) -> Result<Tls> {
     use std::sync::Arc;
 
     use rustls::pki_types::CertificateDer;
@@ -35,10 +37,10 @@ pub(super) fn manager(config: Config, pool: ManagerConfig, ca_file: Option<&Path
         .map_err(|error| bad("TLS", &error))?
         .with_root_certificates(roots)
         .with_no_client_auth();
-    Ok(Manager::from_config(config, tokio_postgres_rustls::MakeRustlsConnect::new(tls), pool))
+    Ok(tokio_postgres_rustls::MakeRustlsConnect::new(tls))
 }
 
 #[cfg(not(feature = "postgres-tls"))]
-pub(super) fn manager(config: Config, pool: ManagerConfig, _ca_file: Option<&Path>) -> Result<Manager> {
-    Ok(Manager::from_config(config, tokio_postgres::NoTls, pool))
+pub(super) fn of(_ca_file: Option<&Path>) -> Result<Tls> {
+    Ok(tokio_postgres::NoTls)
 }

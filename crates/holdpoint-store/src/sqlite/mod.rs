@@ -6,6 +6,7 @@
 mod checkup;
 mod claim;
 mod due;
+mod effects;
 mod error;
 mod fact;
 mod key;
@@ -16,6 +17,7 @@ mod readers;
 mod rows;
 mod step;
 mod txn;
+mod watch;
 mod writer;
 
 use std::path::{Path, PathBuf};
@@ -37,8 +39,8 @@ use crate::clock::Clock;
 use crate::prepared::Prepared;
 use crate::{
     AuditRow, CancelReply, ChainCheck, Committed, Context, Decide, DecideReply, IdempotencyKey,
-    InteractionFilter, KeyUse, Loaded, Noted, NumberedEvents, PageRequest, PresetDue, Result, RuleRelease,
-    RunFilter, StartRun, Started, Stats, Step, Store, StoredAnswer, Taken,
+    InteractionFilter, KeyUse, Known, Loaded, Noted, NumberedEvents, PageRequest, PresetDue, Result,
+    RuleRelease, RunFilter, StartRun, Started, Stats, Step, Store, StoredAnswer, Taken,
 };
 
 /// A store in one SQLite file.
@@ -204,6 +206,16 @@ impl Store for SqliteStore {
         limit: usize,
     ) -> Result<Option<NumberedEvents>> {
         self.read(&cx.tenant, None, move |reader, tenant| reader.events(tenant, run, after, limit)).await
+    }
+
+    async fn moved(&self, known: &[Known]) -> Result<Vec<RunId>> {
+        let known = known.to_vec();
+        self.readers.read(move |reader| reader.moved(&known)).await
+    }
+
+    async fn newest_pending(&self, cx: &Context, limit: usize) -> Result<Vec<(Timestamp, RequestId)>> {
+        let read = move |reader: &mut Reader, tenant| reader.newest_pending(tenant, limit);
+        self.read(&cx.tenant, Vec::new(), read).await
     }
 
     async fn interaction(&self, cx: &Context, request: RequestId) -> Result<Option<Interaction>> {

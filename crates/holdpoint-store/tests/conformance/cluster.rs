@@ -21,7 +21,8 @@ pub struct Database {
 
 impl Database {
     pub async fn store(&self, pending_max: u64, clock: Arc<ManualClock>) -> Arc<PostgresStore> {
-        let options = PostgresOptions { connections: 4, pending_max, clock: Some(clock), ca_file: None };
+        let options =
+            PostgresOptions { connections: 4, pending_max, clock: Some(clock), ..PostgresOptions::default() };
         PostgresStore::connect(&self.url, options).await.unwrap()
     }
 

@@ -95,21 +95,21 @@ fn a_file_of_a_newer_version_is_left_alone() {
     place.sql("PRAGMA user_version = 99");
     let before = std::fs::read(place.path()).unwrap();
     let error = place.refused();
-    assert!(matches!(error, Error::Newer { found: 99, known: 2, .. }), "{error:?}");
+    assert!(matches!(error, Error::Newer { found: 99, known: 3, .. }), "{error:?}");
     assert_eq!(std::fs::read(place.path()).unwrap(), before);
 }
 
 /// As it was before requests could wait under terms: what was open keeps its deadline.
 #[test]
-fn a_file_of_the_first_version_is_brought_up_to_date() {
+fn a_file_from_before_terms_is_brought_up_to_date() {
     let place = Place::new();
     let bed = place.bed();
     let walk = block_on(Walk::suspended_with(&bed, &ana(), "job", expiring(1_000)));
     let request = walk.requests()[0];
     drop((walk, bed));
-    place.sql(&format!("{}; PRAGMA user_version = 1", crate::terms::FIRST_VERSION));
+    place.sql(&format!("{}; PRAGMA user_version = 2", crate::terms::BEFORE_TERMS));
     let bed = place.bed();
-    assert_eq!(place.number("PRAGMA user_version"), 2);
+    assert_eq!(place.number("PRAGMA user_version"), 3);
     block_on(crate::terms::an_open_request_kept_its_deadline(bed, request));
 }
 

@@ -7,8 +7,10 @@ mod cluster;
 mod walk;
 
 mod audit;
+mod bells;
 mod claims;
 mod decisions;
+mod effects;
 mod file;
 mod keys;
 mod lists;
@@ -19,3 +21,4 @@ mod starts;
 mod steps;
 mod terms;
 mod time;
+mod watch;

@@ -292,19 +292,19 @@ fn a_database_of_a_newer_version_is_left_alone() {
         let client = database.client().await;
         client.batch_execute("UPDATE holdpoint_schema SET version = 99").await.unwrap();
         let refused = PostgresStore::connect(&database.url, PostgresOptions::default()).await;
-        assert!(matches!(refused, Err(Error::Newer { found: 99, known: 2, .. })), "{refused:?}");
+        assert!(matches!(refused, Err(Error::Newer { found: 99, known: 3, .. })), "{refused:?}");
     });
 }
 
 /// As it was before requests could wait under terms: what was open keeps its deadline.
 #[test]
-fn a_database_of_the_first_version_is_brought_up_to_date() {
+fn a_database_from_before_terms_is_brought_up_to_date() {
     block_on(async {
         let (database, clock) = (database().await, clock());
         let bed = Bed::of(database.store(u64::MAX, clock.clone()).await, clock.clone());
         let walk = Walk::suspended_with(&bed, &ana(), "job", expiring(1_000)).await;
         bed.store.close().await.unwrap();
-        let older = format!("{}; UPDATE holdpoint_schema SET version = 1", crate::terms::FIRST_VERSION);
+        let older = format!("{}; UPDATE holdpoint_schema SET version = 2", crate::terms::BEFORE_TERMS);
         database.client().await.batch_execute(&older).await.unwrap();
         let bed = Bed::of(database.store(u64::MAX, clock.clone()).await, clock);
         crate::terms::an_open_request_kept_its_deadline(bed, walk.requests()[0]).await;

@@ -48,6 +48,10 @@ pub struct McpServerConfig {
     /// What running a tool does to the world, by the server's own names: the operator's word, not the server's.
     #[serde(default)]
     pub effects: BTreeMap<String, EffectClass>,
+    /// The argument of a tool that names a request of the world outside, by the server's own names of the tools: each request is
+    /// carried out once, and a second call for it gets the recorded result. It must be required, and a text or a whole number.
+    #[serde(default)]
+    pub business_keys: BTreeMap<String, String>,
     /// How long starting and greeting may take, in milliseconds.
     #[serde(default = "default_start_timeout_ms")]
     pub start_timeout_ms: u64,
@@ -81,6 +85,7 @@ impl Default for McpServerConfig {
             allow_plain_http: false,
             tools: None,
             effects: BTreeMap::new(),
+            business_keys: BTreeMap::new(),
             start_timeout_ms: default_start_timeout_ms(),
             list_timeout_ms: default_list_timeout_ms(),
             call_timeout_ms: None,
@@ -121,6 +126,7 @@ impl fmt::Debug for McpServerConfig {
             .field("headers", &self.headers.keys().collect::<Vec<_>>())
             .field("tools", &self.tools)
             .field("effects", &self.effects)
+            .field("business_keys", &self.business_keys)
             .finish_non_exhaustive()
     }
 }

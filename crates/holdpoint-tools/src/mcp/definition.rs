@@ -62,7 +62,7 @@ pub fn read(server: &str, config: &McpServerConfig, tools: Vec<rmcp::model::Tool
             listing.unusable.push(Unusable { name: one.wire_name, why });
         }
     }
-    let named = config.tools.iter().flatten().chain(config.effects.keys());
+    let named = config.tools.iter().flatten().chain(config.effects.keys()).chain(config.business_keys.keys());
     for name in named.filter(|name| !listed.contains(*name)).collect::<BTreeSet<_>>() {
         let why = "the configuration names it, and the server does not list it".into();
         listing.unusable.push(Unusable { name: name.clone(), why });
@@ -83,6 +83,10 @@ fn offer(server: &str, config: &McpServerConfig, tool: &rmcp::model::Tool) -> Re
     Schema::compile(&schema).map_err(|error| error.to_string())?;
     let mut definition = ToolDefinition::new(name, description, schema);
     definition.effect = config.effects.get(&*tool.name).copied().unwrap_or(EffectClass::AtMostOnce);
+    definition.business_key = config.business_keys.get(&*tool.name).map(|argument| argument.as_str().into());
+    if let Some(why) = definition.business_key_fault() {
+        return Err(why);
+    }
     definition.timeout_ms = config.call_timeout_ms;
     definition.origin = format!("mcp:{server}");
     definition.claims = claims(tool);
@@ -213,6 +217,25 @@ mod tests {
         let listing = read("s", &config, vec![purge]);
         assert_eq!(listing.offered[0].definition.effect, EffectClass::Idempotent);
         assert_eq!(listing.unusable[0].name, "typo");
+    }
+
+    #[test]
+    fn a_tool_that_lacks_its_business_key_is_not_offered() {
+        let keyed = |argument: &str| McpServerConfig {
+            business_keys: [("pay".into(), argument.into())].into(),
+            ..McpServerConfig::default()
+        };
+        let pay = || {
+            let schema =
+                json!({"type": "object", "properties": {"order": {"type": "string"}}, "required": ["order"]});
+            vec![tool("pay", schema)]
+        };
+        let listing = read("s", &keyed("order"), pay());
+        assert_eq!(listing.offered[0].definition.business_key.as_deref(), Some("order"));
+        let listing = read("s", &keyed("number"), pay());
+        assert!(listing.offered.is_empty() && listing.unusable[0].why.contains("`number`"));
+        let listing = read("s", &keyed("order"), Vec::new());
+        assert_eq!(listing.unusable[0].name, "pay");
     }
 
     #[test]

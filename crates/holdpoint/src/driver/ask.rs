@@ -32,13 +32,17 @@ impl Driver {
             (Arc::clone(&self.model), Arc::clone(&self.agent), self.info.clone(), self.tx.clone());
         let mut pieces =
             Live { rt: Arc::clone(&self.rt), agent: Arc::clone(&self.agent), run: self.run.id() };
+        let rt = Arc::clone(&self.rt);
         self.rt.tasks.spawn(async move {
-            let asked =
-                std::panic::AssertUnwindSafe(ask(&agent, &info, round, request, &tx, async |request| {
+            let asked = std::panic::AssertUnwindSafe(async {
+                rt.until_it_may_begin().await;
+                ask(&agent, &info, round, request, &tx, async |request| {
                     let reply = model.reply(&request, &mut pieces).await?;
                     let cost = model.cost_micro_dollars(reply.usage);
                     Ok((reply, cost))
-                }));
+                })
+                .await
+            });
             let input = tokio::select! {
                 asked = asked.catch_unwind() => asked.unwrap_or_else(|_| Input::ModelFailed {
                     round,

@@ -4,15 +4,18 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
+use holdpoint_core::business::NoKey;
 use holdpoint_core::message::ResultContent;
 use holdpoint_core::permit::Permit;
 use holdpoint_core::run::{Input, Probed, ToolEnd};
+use holdpoint_core::tool::EffectClass;
 use holdpoint_protocol::ExecId;
 use holdpoint_tools::{Invocation, Probe, Progress};
 use sha2::{Digest, Sha256};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
+use super::recorded::{self, Record};
 use super::{Driver, Inbox};
 use crate::agent::TOOL_TIMEOUT_DEFAULT;
 
@@ -22,6 +25,14 @@ const PROGRESS_EVERY: Duration = Duration::from_millis(250);
 const PROBE_TIMEOUT: Duration = Duration::from_secs(30);
 
 impl Driver {
+    /// The record of an execution, by the definition that the call was ruled on with: the one that is stored with the run, so
+    /// that whoever takes it over finds the same key.
+    fn record(&self, index: u32, exec: ExecId, arguments: &str) -> Result<Option<Record>, NoKey> {
+        let slot = self.open.slots.get(index as usize);
+        let Some(tool) = slot.and_then(|slot| slot.tool.as_ref()) else { return Ok(None) };
+        Record::of(&self.rt.store, &self.cx, tool, exec, arguments)
+    }
+
     /// Runs a permitted call on a task of its own: its panic is an answer, its time is its own.
     pub(super) fn execute(&mut self, permit: Permit) {
         let (index, attempt) = (permit.call().index, permit.attempt());
@@ -39,12 +50,41 @@ impl Driver {
         let cancel = CancellationToken::new();
         self.running.insert(index, cancel.clone());
         let timeout = entry.definition.timeout().unwrap_or(TOOL_TIMEOUT_DEFAULT);
+        let record = self.record(index, permit.exec(), permit.arguments());
         let progress = Reported { index, tx: tx.clone(), last: Mutex::new(None) };
         let invocation =
             Invocation::new(permit, Arc::clone(&self.context), cancel.clone(), Box::new(progress));
         let max = self.agent.settings.limits.result_bytes;
+        let (store, term) = (Arc::clone(&self.rt.store), self.term);
         self.rt.tasks.spawn(async move {
+            let record = match record {
+                Ok(record) => record,
+                Err(why) => {
+                    let end = recorded::without_key(&why);
+                    let _ = tx.send(Inbox::Input(Input::Finished { index, attempt, end })).await;
+                    return;
+                }
+            };
+            if let Some(record) = &record
+                && let Some(end) = record.begin(&cancel).await
+            {
+                let _ = tx.send(Inbox::Input(Input::Finished { index, attempt, end })).await;
+                return;
+            }
             holdpoint_store::failpoint("before_tool");
+            if term.is_none() || store.term() != term {
+                // The process stood still since it was stored that the call starts: others may be at the run.
+                let end = ToolEnd::Error {
+                    code: "GATE_ERROR".into(),
+                    message: "it was not started: this instance could not renew its lease in time".into(),
+                    not_executed: true,
+                };
+                if let Some(record) = &record {
+                    record.end(&end).await;
+                }
+                let _ = tx.send(Inbox::Input(Input::Finished { index, attempt, end })).await;
+                return;
+            }
             // Called inside of what is caught: a body may panic before it returns its future.
             let call = std::panic::AssertUnwindSafe(async { entry.tool.call(invocation).await });
             let mut call = std::pin::pin!(call.catch_unwind());
@@ -69,6 +109,10 @@ impl Driver {
                 Ok(Err(_panic)) => ToolEnd::Panicked,
                 Err(_elapsed) => ToolEnd::TimedOut,
             };
+            if let Some(record) = &record {
+                record.end(&end).await;
+                holdpoint_store::failpoint("after_record");
+            }
             let _ = tx.send(Inbox::Input(Input::Finished { index, attempt, end })).await;
         });
     }
@@ -83,8 +127,20 @@ impl Driver {
         };
         let context = Arc::clone(&self.context);
         let max = self.agent.settings.limits.result_bytes;
+        let arguments = self.open.slots.get(index as usize).and_then(|slot| slot.arguments.as_ref());
+        let record =
+            arguments.and_then(|arguments| self.record(index, exec, arguments.text()).ok().flatten());
+        let is_asked = entry.definition.effect == EffectClass::Verifiable;
         self.running.insert(index, CancellationToken::new());
         self.rt.tasks.spawn(async move {
+            if let Some(record) = record {
+                let said = record.probe().await;
+                // A tool that can be asked knows better than a reservation that is missing.
+                if let Some(probe) = said.filter(|said| !is_asked || matches!(said, Probed::Done(_))) {
+                    let _ = tx.send(Inbox::Input(Input::Probed { index, probe })).await;
+                    return;
+                }
+            }
             let asked = std::panic::AssertUnwindSafe(async { entry.tool.probe(exec, &context).await });
             let asked = asked.catch_unwind();
             let probe = match tokio::time::timeout(PROBE_TIMEOUT, asked).await {

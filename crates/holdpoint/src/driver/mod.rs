@@ -8,6 +8,7 @@ mod ask;
 mod commit;
 mod executor;
 mod place;
+mod recorded;
 mod rule;
 
 use std::collections::{HashMap, VecDeque};
@@ -33,8 +34,6 @@ pub(crate) use place::Place;
 
 /// How long what is being cancelled gets to stop.
 pub const CANCEL_GRACE: Duration = Duration::from_secs(10);
-/// How often a run is looked at, while it is worked on, for what another instance has stored of it: a decision, a cancel.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// How long a run whose tool is not loaded here is left alone.
 pub(crate) const UNAVAILABLE_RETRY_MS: u64 = 30_000;
 /// Messages a driver's inbox holds; a tool's progress beyond it is dropped, nothing else ever is.
@@ -45,6 +44,8 @@ pub(crate) const INBOX: usize = 256;
 pub(crate) enum Inbox {
     /// Something was stored that concerns the run.
     Bell,
+    /// Something may have been stored that concerns the run.
+    Look,
     /// The model replied, or failed.
     Input(Input),
     /// A hook narrowed the tools of the round before the model was asked.
@@ -75,6 +76,8 @@ pub(crate) struct Driver {
     pub(crate) asking: Option<CancellationToken>,
     pub(crate) grace: Option<tokio::time::Instant>,
     pub(crate) look_at: Option<tokio::time::Instant>,
+    /// The term of the lease in which what is now to be performed was stored.
+    pub(crate) term: Option<u64>,
     pub(crate) working_since: Instant,
     pub(crate) stopping: bool,
     pub(crate) ended: Option<Ended>,
@@ -134,6 +137,7 @@ impl Driver {
             let mut changes = Changes::default();
             let mut effects = Vec::new();
             self.count_work();
+            self.term = self.rt.store.term();
             for input in &inputs {
                 match self.step(input.clone(), &mut changes).await {
                     Ok(more) => effects.extend(more),
@@ -273,9 +277,10 @@ impl Driver {
         }
     }
 
-    /// Whether another instance has stored something of the run. No bell is rung from there: this look is what is relied on.
+    /// Whether another instance has stored something of the run. The bell that is rung from there is quicker; this look is what
+    /// is relied on.
     async fn overtaken(&mut self) -> bool {
-        self.look_at = next_look(self.rt.as_ref());
+        self.look_at = self.rt.next_look();
         let after = self.next_seq.saturating_sub(1);
         match self.rt.store.events(&self.cx, self.run.id(), after, 1).await {
             Ok(events) => events.is_none_or(|events| !events.is_empty()),
@@ -287,6 +292,7 @@ impl Driver {
     fn receive(&mut self, message: Inbox, inputs: &mut Vec<Input>) -> bool {
         match message {
             Inbox::Bell => return true,
+            Inbox::Look => self.look_at = self.look_at.map(|at| at.min(crate::hear::soon())),
             Inbox::Offered(names) => self.offered = Some(names),
             Inbox::Shutdown => {
                 self.stopping = true;
@@ -437,11 +443,6 @@ impl Driver {
             tracing::warn!(run = %self.run.id(), %error, "a run could not be given back; its lease will run out");
         }
     }
-}
-
-/// When a driver looks next for what other instances have stored; never where there are none.
-fn next_look(rt: &Inner) -> Option<tokio::time::Instant> {
-    rt.store.is_shared().then(|| tokio::time::Instant::now() + LOOK_EVERY)
 }
 
 /// Comes at this time; never where there is none.

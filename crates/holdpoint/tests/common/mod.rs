@@ -1,6 +1,7 @@
 //! What the tests of the loop share: tools that count, agents on scripts, a person at hand.
 #![allow(dead_code, unused_imports, unused_macros, clippy::unwrap_used, clippy::expect_used)] // every test file uses its own part; these are tests
 
+mod counting;
 mod place;
 mod whole;
 
@@ -13,6 +14,7 @@ use holdpoint::store::{InteractionFilter, PageRequest};
 use holdpoint::{AgentBuilder, DecideError, Decided, RunOutcome};
 use serde_json::json;
 
+pub use counting::Counting;
 pub(crate) use place::on_every_store;
 pub use place::{Answered, Place, Process, field, within};
 pub use whole::{answers, check_events, check_history};

@@ -156,7 +156,7 @@ pub struct DecisionView {
     pub by: By,
     /// The rule, where one took the decision.
     #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub rule: Option<RuleUsed>,
+    pub rule: Option<Box<RuleUsed>>,
     /// What the person wrote.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub reason: Option<String>,

@@ -53,7 +53,7 @@ impl Closure {
             Self::Decided(decision) => DecisionView {
                 decision: decision.word.as_str().to_owned(),
                 by: decision.by.clone(),
-                rule: decision.rule.clone(),
+                rule: decision.rule.clone().map(Box::new),
                 reason: decision.reason.clone(),
                 at: decision.at,
             },
@@ -367,7 +367,7 @@ pub(crate) fn close(request: &Request, closing: Closing, now: Timestamp) -> Writ
         call_id: request.call,
         decision: view.decision,
         by: view.by,
-        rule: view.rule,
+        rule: view.rule.map(|rule| *rule),
         reason: view.reason,
         arguments,
         at: now,

@@ -293,7 +293,7 @@ async fn a_rule_is_asked_after_the_deadline_and_only_then(bed: Bed) {
     let shown = bed.store.interaction(&ana(), requests[0]).await.unwrap().unwrap();
     assert_eq!(
         (shown.status, shown.decision.unwrap().rule),
-        (InteractionStatus::Decided, Some(release("night").rule))
+        (InteractionStatus::Decided, Some(Box::new(release("night").rule)))
     );
     let chain = bed.store.audit(&ana(), walk.id(), 0, 100).await.unwrap();
     let said = "approve via=preset rule=night version=v1 written_by=configuration";

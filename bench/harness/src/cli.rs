@@ -13,6 +13,20 @@ pub enum Workload {
     W4A,
     /// A fresh process lists all that is pending and resumes one.
     W4B,
+    /// One server, many streams that wait.
+    W5,
+    /// The server of W5.
+    Serve,
+    /// Decisions at 16 clients, beside the bare statement.
+    Decide,
+    /// A decision that another instance acts on.
+    Owner,
+    /// The runs of an instance that is gone.
+    Takeover,
+    /// An instance to be killed.
+    Victim,
+    /// 1, 2 and 4 instances on one database.
+    Instances,
     /// Rounds 10 to 1,000: is the cost linear?
     Growth,
 }
@@ -26,6 +40,13 @@ impl Workload {
             Self::W3 => "W3",
             Self::W4A => "W4A",
             Self::W4B => "W4B",
+            Self::W5 => "W5",
+            Self::Serve => "SERVE",
+            Self::Decide => "DECIDE",
+            Self::Owner => "OWNER",
+            Self::Takeover => "TAKEOVER",
+            Self::Victim => "VICTIM",
+            Self::Instances => "INSTANCES",
             Self::Growth => "GROWTH",
         }
     }
@@ -40,8 +61,10 @@ pub struct Arguments {
     pub secs: f64,
     /// How many runs W4 suspends.
     pub n: usize,
-    /// The database file.
+    /// The database: a file, or the URL of a PostgreSQL database.
     pub path: String,
+    /// Keep what is in the database: another process has made it.
+    pub keep: bool,
     /// How many runs are under way at a time.
     pub conc: usize,
 }
@@ -51,7 +74,8 @@ impl Arguments {
     pub fn parse(program: &str) -> Result<Self, String> {
         Self::read(std::env::args().skip(1)).map_err(|what| {
             format!(
-                "{what}\nusage: {program} W1|W2|W3|W4A|W4B|GROWTH [--secs S] [--n N] [--path FILE] [--conc C]"
+                "{what}\nusage: {program} W1|W2|W3|W4A|W4B|W5|DECIDE|OWNER|TAKEOVER|INSTANCES|GROWTH [--secs S] [--n N] \
+                 [--path FILE|URL] [--conc C] [--keep yes|no]"
             )
         })
     }
@@ -64,10 +88,17 @@ impl Arguments {
             "W3" => Workload::W3,
             "W4A" => Workload::W4A,
             "W4B" => Workload::W4B,
+            "W5" => Workload::W5,
+            "SERVE" => Workload::Serve,
+            "DECIDE" => Workload::Decide,
+            "OWNER" => Workload::Owner,
+            "TAKEOVER" => Workload::Takeover,
+            "VICTIM" => Workload::Victim,
+            "INSTANCES" => Workload::Instances,
             "GROWTH" => Workload::Growth,
             _ => return Err(format!("unknown workload {name}")),
         };
-        let mut read = Self { workload, secs: 5.0, n: 10_000, path: "bench.db".into(), conc: 1 };
+        let mut read = Self { workload, secs: 5.0, n: 10_000, path: "bench.db".into(), keep: false, conc: 1 };
         while let Some(option) = words.next() {
             let value = words.next().ok_or_else(|| format!("{option} needs a value"))?;
             let bad = |_| format!("{option} does not take {value}");
@@ -76,6 +107,7 @@ impl Arguments {
                 "--n" => read.n = value.parse().map_err(|_| bad(()))?,
                 "--conc" => read.conc = value.parse().map_err(|_| bad(()))?,
                 "--path" => read.path = value,
+                "--keep" => read.keep = value == "yes",
                 _ => return Err(format!("unknown option {option}")),
             }
         }

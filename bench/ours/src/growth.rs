@@ -10,6 +10,7 @@ use holdpoint_bench_harness::{Arguments, Deviations, Expect, Line, Timing, round
 use serde_json::json;
 
 use crate::agent::{self, Log};
+use crate::database;
 use crate::runs::Ours;
 
 /// The lengths that are measured.
@@ -53,7 +54,7 @@ async fn run(path: &str, rounds: u32, found: &mut Deviations) -> Point {
     let limits =
         Limits { rounds: rounds + 1, calls_per_tool: rounds, calls_total: 2 * rounds, ..Limits::default() };
     let agent = agent::on(&log, model(rounds)).approval_handler(Approves).limits(limits);
-    let ours = Ours::with(agent.build().expect("a valid agent"), log, Some(crate::open(path)));
+    let ours = Ours::with(agent.build().expect("a valid agent"), log, Some(database::open(path).await));
     let timing = Timing::start();
     let outcome = ours.runtime.run(&local(), Start::text(work::PROMPT)).await.expect("a run");
     let (wall_s, cpu_s) = (timing.wall_s(), timing.cpu_s());

@@ -45,6 +45,25 @@ pub fn commits(path: &str) -> (Vec<f64>, f64) {
     (ms, cpu_ms)
 }
 
+/// The same on PostgreSQL, on one connection: the milliseconds of each, and the CPU milliseconds of one, the server's included.
+pub async fn postgres_commits(url: &str) -> (Vec<f64>, f64) {
+    let client = crate::database::client(url).await;
+    let table = "DROP TABLE IF EXISTS probe; CREATE TABLE probe (id bigserial PRIMARY KEY, body bytea)";
+    client.batch_execute(table).await.expect("a table");
+    let insert = client.prepare("INSERT INTO probe (body) VALUES ($1)").await.expect("a statement");
+    let body = vec![7_u8; ROW_BYTES];
+    let (timing, server) = (Timing::start(), crate::database::server_cpu_s());
+    let mut ms = Vec::with_capacity(COMMITS);
+    for _ in 0..COMMITS {
+        let from = Instant::now();
+        client.execute(&insert, &[&body]).await.expect("a row");
+        ms.push(from.elapsed().as_secs_f64() * 1e3);
+    }
+    let cpu_s = timing.cpu_s() + crate::database::server_cpu_s() - server;
+    client.batch_execute("DROP TABLE probe").await.expect("a table");
+    (ms, cpu_s * 1e3 / COMMITS as f64)
+}
+
 struct Table {
     insert: String,
     rows: Vec<Vec<Value>>,

@@ -10,12 +10,17 @@ use holdpoint::store::{Context, InteractionFilter, PageRequest};
 use holdpoint_bench_harness::{Arguments, Deviations, Expect, Line, Timing, usage};
 
 use crate::agent::Log;
+use crate::database;
 use crate::runs::Ours;
 
 /// Runs of one tenant: two requests each, below the bound of pending requests a tenant may have.
 const RUNS_PER_TENANT: usize = 40_000;
-/// Rows of a page: the most that are given.
+/// Rows of a page when all is listed: the most that are given.
 const PAGE: usize = holdpoint::store::PAGE_MAX;
+/// Rows of a page that a person looks at.
+const INBOX_PAGE: usize = 50;
+/// How often one page, and the scan for deadlines that have passed, are measured.
+const LOOKS: usize = 200;
 
 fn context(run: usize) -> Context {
     let tenant = TenantId::new(&format!("tenant-{}", run / RUNS_PER_TENANT)).expect("a valid name");
@@ -25,9 +30,10 @@ fn context(run: usize) -> Context {
 /// W4A.
 pub async fn suspend_many(arguments: &Arguments) {
     let path = arguments.path.as_str();
-    usage::remove_database(path);
-    let ours = Arc::new(Ours::new(Log::new(Expect::Gated), Some(crate::open(path))));
+    database::remove(path).await;
+    let ours = Arc::new(Ours::new(Log::new(Expect::Gated), Some(database::open(path).await)));
     let mut line = Line::new("holdpoint", arguments.workload.name());
+    line.set("store", database::kind(path));
     line.number("rss_start_mb", usage::peak_rss_mb());
     let (next, total) = (Arc::new(AtomicUsize::new(0)), arguments.n);
     let timing = Timing::start();
@@ -57,17 +63,20 @@ pub async fn suspend_many(arguments: &Arguments) {
     line.number("cpu_s", cpu_s);
     line.number("suspends_per_s", n / wall_s);
     line.number("cpu_ms_per_suspend", 1e3 * cpu_s / n);
-    line.set("bytes_per_pending", usage::file_bytes(path) / total as u64);
+    line.set("bytes_per_pending", database::bytes(path).await / total as u64);
     line.print(&found);
 }
 
 /// W4B, in a process of its own.
 pub async fn list_and_resume(arguments: &Arguments, started: Instant) {
     let mut line = Line::new("holdpoint", arguments.workload.name());
+    line.set("store", database::kind(&arguments.path));
     let before = usage::peak_rss_mb();
-    let ours = Ours::new(Log::new(Expect::Gated), Some(crate::open(&arguments.path)));
+    let ours = Ours::new(Log::new(Expect::Gated), Some(database::open(&arguments.path).await));
     line.number("startup_import_s", started.elapsed().as_secs_f64());
     line.number("ready_more_mb", usage::peak_rss_mb() - before);
+    look(&ours, arguments.n, &mut line).await;
+    line.number("looked_more_mb", usage::peak_rss_mb() - before);
 
     let mut found = Deviations::default();
     let timing = Timing::start();
@@ -89,6 +98,26 @@ pub async fn list_and_resume(arguments: &Arguments, started: Instant) {
     resume(&ours, &cx, run, &mut line, &mut found).await;
     ours.close().await;
     line.print(&found);
+}
+
+/// What a fresh process does first: one page of an inbox, of one tenant after the other, and what is due.
+async fn look(ours: &Ours, runs: usize, line: &mut Line) {
+    let store = ours.runtime.store();
+    let filter = InteractionFilter { status: Some(InteractionStatus::Pending), ..Default::default() };
+    let (mut pages, mut scans) = (Vec::with_capacity(LOOKS), Vec::with_capacity(LOOKS));
+    for n in 0..LOOKS {
+        let cx = context(n * RUNS_PER_TENANT % runs);
+        let from = Instant::now();
+        let page = PageRequest { cursor: None, limit: INBOX_PAGE };
+        let page = store.interactions(&cx, &filter, &page).await.expect("a page");
+        pages.push(from.elapsed().as_secs_f64() * 1e3);
+        assert!(!page.items.is_empty(), "{} has nothing pending", cx.tenant);
+        let from = Instant::now();
+        assert!(store.expire_due(500).await.expect("a scan").is_empty(), "nothing is due");
+        scans.push(from.elapsed().as_secs_f64() * 1e3);
+    }
+    line.latency("inbox_page_of_50", pages);
+    line.latency("due_scan", scans);
 }
 
 struct Listed {

@@ -16,6 +16,7 @@ pub(crate) struct Host {
     pub(crate) agents: Vec<Agent>,
     pub(crate) bypass_approval: bool,
     pub(crate) shutdown_grace: Duration,
+    pub(crate) retention: Option<Duration>,
 }
 
 /// A server that has its address, and the token that opens it.
@@ -33,6 +34,9 @@ impl Host {
         let mut builder = Runtime::builder().shared_store(store);
         for agent in self.agents {
             builder = builder.agent(agent);
+        }
+        if let Some(keep) = self.retention {
+            builder = builder.retention(keep);
         }
         let bypass = self.bypass_approval;
         let runtime =

@@ -42,6 +42,7 @@ pub(crate) async fn serve(args: args::Serve) -> Result<()> {
         agents: config.agents,
         bypass_approval: config.bypass_approval,
         shutdown_grace: config.shutdown_grace,
+        retention: config.retention,
     };
     let hosted = host.start(&config.database).await?;
     let (url, token) = (hosted.server.url(), hosted.token.reveal());

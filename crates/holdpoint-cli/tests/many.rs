@@ -419,31 +419,3 @@ fn the_doctor_looks_at_a_file_while_a_server_has_it() {
     let left = std::fs::read_dir(site.path("data")).unwrap().filter_map(Result::ok);
     assert!(left.map(|entry| entry.file_name()).all(|name| !name.to_string_lossy().contains("checkup")));
 }
-
-/// `deploy/prune.sql`, as it is given to whoever runs this.
-#[test]
-fn pruning_deletes_what_ended_and_nothing_else() {
-    let place = Place::bash("true");
-    let a = place.instance();
-    let (ended, waiting) = (start(&a.server), start(&a.server));
-    let request = |run: &str| a.server.pending().into_iter().find(|request| request["runId"] == run).unwrap();
-    decide(&a.server, &request(&ended), "approve");
-    a.server.ended(&ended);
-    let name = place.url.rsplit('/').next().unwrap();
-    let sql =
-        std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/prune.sql")).unwrap();
-    let prune =
-        |keep: &str| holdpoint_faults::shared().sql(name, &sql.replace(":keep", &format!("'{keep}'")));
-    assert_eq!(prune("1 day"), "0", "nothing is as old as that");
-    assert_eq!(prune("0 days"), "1");
-    assert_eq!(a.server.get("/v1/runs")["items"].as_array().unwrap().len(), 1);
-    let left = |table: &str| {
-        holdpoint_faults::shared()
-            .sql(name, &format!("SELECT count(*) FROM {table} WHERE run_id = '{ended}'"))
-    };
-    for table in ["run", "journal", "request", "execution", "idempotency"] {
-        assert_eq!(left(table), "0", "{table}");
-    }
-    decide(&a.server, &request(&waiting), "approve");
-    assert_eq!(a.server.ended(&waiting)["text"], "done");
-}

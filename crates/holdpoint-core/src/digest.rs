@@ -20,6 +20,7 @@ const CALL_DOMAIN: &str = "holdpoint.call.v1";
 const DEFINITION_DOMAIN: &str = "holdpoint.definition.v1";
 const PREFIX: &str = "sha256:";
 const HEX_DIGITS: usize = 64;
+const DIGEST_TEXT: usize = PREFIX.len() + HEX_DIGITS;
 
 /// A text that is not `sha256:` and 64 lowercase hexadecimal digits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -43,13 +44,13 @@ macro_rules! digest {
 
         impl fmt::Display for $name {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                write_hex(&self.0, f)
+                f.write_str(text_of(&self.0, &mut [0; DIGEST_TEXT]))
             }
         }
 
         impl fmt::Debug for $name {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                write_hex(&self.0, f)
+                fmt::Display::fmt(self, f)
             }
         }
 
@@ -62,7 +63,7 @@ macro_rules! digest {
 
         impl Serialize for $name {
             fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-                serializer.collect_str(self)
+                serializer.serialize_str(text_of(&self.0, &mut [0; DIGEST_TEXT]))
             }
         }
 
@@ -84,14 +85,16 @@ digest!(
     DefinitionDigest
 );
 
-fn write_hex(bytes: &[u8; 32], f: &mut fmt::Formatter<'_>) -> fmt::Result {
-    f.write_str(PREFIX)?;
-    for byte in bytes {
-        for nibble in [byte >> 4, byte & 15] {
-            f.write_char(char::from(if nibble < 10 { b'0' + nibble } else { b'a' + nibble - 10 }))?;
-        }
+/// The text of a digest, written into a place of its length.
+fn text_of<'a>(bytes: &[u8; 32], text: &'a mut [u8; DIGEST_TEXT]) -> &'a str {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    let (prefix, hex) = text.split_at_mut(PREFIX.len());
+    prefix.copy_from_slice(PREFIX.as_bytes());
+    for (pair, byte) in hex.chunks_exact_mut(2).zip(bytes) {
+        pair[0] = DIGITS[usize::from(byte >> 4)];
+        pair[1] = DIGITS[usize::from(byte & 15)];
     }
-    Ok(())
+    std::str::from_utf8(text).unwrap_or_default()
 }
 
 fn read_hex(text: &str) -> Result<[u8; 32], InvalidDigest> {

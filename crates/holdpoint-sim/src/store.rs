@@ -14,8 +14,8 @@ use holdpoint::protocol::{
 use holdpoint::store::{
     AuditRow, CancelReply, ChainCheck, Committed, Context, Decide, DecideReply, EffectEnd, EffectKey,
     EffectRecord, EffectUse, Error, IdempotencyKey, InteractionFilter, KeyUse, Known, Loaded, MemoryStore,
-    Noted, PageRequest, PresetDue, Result, RuleRelease, RunFilter, StartRun, Started, Stats, Step, Store,
-    StoredAnswer, Taken,
+    Noted, PageRequest, PresetDue, RequestHead, Result, RuleRelease, RunFilter, StartRun, Started, Stats,
+    Step, Store, StoredAnswer, Taken, Tidied, Tidy,
 };
 use tokio::sync::Notify;
 
@@ -78,6 +78,13 @@ impl EffectRecord for FaultyStore {
 }
 
 #[async_trait]
+impl Tidy for FaultyStore {
+    async fn tidy(&self, keep: Option<Duration>, limit: usize) -> Result<Tidied> {
+        self.write(async |store| store.tidy(keep, limit).await).await
+    }
+}
+
+#[async_trait]
 impl Store for FaultyStore {
     fn instance(&self) -> InstanceId {
         self.inner.instance()
@@ -88,7 +95,7 @@ impl Store for FaultyStore {
     async fn start(&self, cx: &Context, start: StartRun) -> Result<Started> {
         self.write(async |store| store.start(cx, start).await).await
     }
-    async fn commit(&self, cx: &Context, step: Step) -> Result<Committed> {
+    async fn commit(&self, cx: &Context, step: &Step<'_>) -> Result<Committed> {
         self.write(async |store| store.commit(cx, step).await).await
     }
     async fn load(&self, cx: &Context, run: RunId) -> Result<Option<Loaded>> {
@@ -142,8 +149,9 @@ impl Store for FaultyStore {
         cx: &Context,
         conversation: &ConversationId,
         run: RunId,
+        after: Option<u32>,
     ) -> Result<Vec<Arc<Message>>> {
-        self.inner.history(cx, conversation, run).await
+        self.inner.history(cx, conversation, run, after).await
     }
     async fn events(
         &self,
@@ -153,6 +161,9 @@ impl Store for FaultyStore {
         limit: usize,
     ) -> Result<Option<Vec<(u64, Arc<str>)>>> {
         self.inner.events(cx, run, after, limit).await
+    }
+    async fn request(&self, cx: &Context, request: RequestId) -> Result<Option<RequestHead>> {
+        self.inner.request(cx, request).await
     }
     async fn moved(&self, known: &[Known]) -> Result<Vec<RunId>> {
         self.inner.moved(known).await

@@ -5,14 +5,14 @@ use holdpoint_core::digest::CallDigest;
 use holdpoint_core::run::{AuditRecord, ClosedBy, Opened};
 use holdpoint_core::terms::{Due, Terms};
 use holdpoint_protocol::{
-    ActorId, By, CallId, DecisionEvent, DecisionView, DecisionWord, Event, EventBody, InteractionKind,
-    InteractionStatus, Notice, Reminder, RequestId, RuleUsed, RunId, Then, Timestamp, Via,
+    ActorId, AgentName, By, CallId, DecisionEvent, DecisionView, DecisionWord, Event, EventBody,
+    InteractionKind, InteractionStatus, Notice, Reminder, RequestId, RuleUsed, RunId, Then, Timestamp, Via,
 };
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use crate::cursor::hex;
-use crate::{Decide, DecideReply, RuleRelease};
+use crate::{Decide, DecideReply, RequestHead, RuleRelease};
 
 /// A request as every store keeps it.
 #[derive(Debug, Clone)]
@@ -93,6 +93,16 @@ impl Request {
     pub(crate) fn reminder_due(&self, now: Timestamp) -> Option<Due> {
         let planned = self.remind_at.filter(|at| *at <= now && self.is_open() && !self.is_late(now))?;
         Some(self.terms.due(planned, now))
+    }
+
+    pub(crate) fn head(&self, agent: AgentName) -> RequestHead {
+        RequestHead {
+            run: self.run(),
+            agent,
+            kind: self.kind,
+            status: self.status,
+            opened_at: self.opened_at,
+        }
     }
 
     fn is_late(&self, now: Timestamp) -> bool {

@@ -32,6 +32,7 @@ mod sqlite;
 mod store;
 #[cfg(any(feature = "sqlite", feature = "postgres"))]
 mod stored;
+mod tidy;
 mod view;
 mod views;
 mod writes;
@@ -51,4 +52,5 @@ pub use postgres::{BadAddress, PostgresAddress, PostgresOptions, PostgresStore, 
 #[cfg(feature = "sqlite")]
 pub use sqlite::{SqliteStore, checkup_sqlite};
 pub use store::*;
+pub use tidy::{KEY_KEPT, Tidied, Tidy};
 pub use view::*;

@@ -27,8 +27,8 @@ pub(crate) struct Prepared {
 }
 
 impl Prepared {
-    fn new(run: &holdpoint_core::run::Run, writes: Writes, next: Next, first_seq: u64) -> Result<Self> {
-        crate::writes::check(run, &writes, first_seq)?;
+    fn new(run: &holdpoint_core::run::Run, writes: &Writes, next: Next, first_seq: u64) -> Result<Self> {
+        crate::writes::check(run, writes, first_seq)?;
         Ok(Self {
             run: run.id(),
             conversation: run.conversation().as_str().to_owned(),
@@ -36,23 +36,23 @@ impl Prepared {
             snapshot: compact::write(run.id(), run)?,
             content: EntryBuilder::content(run.id(), &writes.events, &writes.messages)?,
             audit: writes.audit.iter().map(chain::text_of).collect::<Result<_>>()?,
-            events: writes.events,
-            opened: writes.opened,
-            closed: writes.closed,
-            executions: writes.executions,
+            events: writes.events.clone(),
+            opened: writes.opened.clone(),
+            closed: writes.closed.clone(),
+            executions: writes.executions.clone(),
             committed_round: writes.committed_round,
-            tools: writes.tools,
+            tools: writes.tools.clone(),
             next,
         })
     }
 
     pub(crate) fn start(cx: &Context, start: StartRun) -> Result<(Self, Option<IdempotencyKey>)> {
         crate::writes::check_start(cx, &start.run)?;
-        Ok((Self::new(&start.run, start.writes, start.next, 1)?, start.key))
+        Ok((Self::new(&start.run, &start.writes, start.next, 1)?, start.key))
     }
 
-    pub(crate) fn step(step: Step) -> Result<(Self, u64, u64)> {
-        let prepared = Self::new(&step.run, step.writes, step.next, step.expected_seq)?;
+    pub(crate) fn step(step: &Step<'_>) -> Result<(Self, u64, u64)> {
+        let prepared = Self::new(&step.run, &step.writes, step.next, step.expected_seq)?;
         Ok((prepared, step.epoch, step.expected_seq))
     }
 }

@@ -1,5 +1,6 @@
 //! The trait, and what goes through it.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -9,15 +10,15 @@ use holdpoint_core::message::Message;
 use holdpoint_core::run::{AuditRecord, Closed, LedgerLine, Opened, Run};
 use holdpoint_core::tool::ToolDefinition;
 use holdpoint_protocol::{
-    ActorId, By, ConversationId, DecisionView, DecisionWord, Event, InstanceId, Interaction,
-    InteractionStatus, Page, Pending, RawJson, RequestId, RuleUsed, RunId, RunView, TenantId, Then,
-    Timestamp,
+    ActorId, AgentName, By, ConversationId, DecisionView, DecisionWord, Event, InstanceId, Interaction,
+    InteractionKind, InteractionStatus, Page, Pending, RawJson, RequestId, RuleUsed, RunId, RunView,
+    TenantId, Then, Timestamp,
 };
 use tokio::sync::broadcast;
 
 use crate::{
     AuditRow, Bell, ChainCheck, EffectRecord, InteractionFilter, PageRequest, Result, RunFilter, Standing,
-    Stats,
+    Stats, Tidy,
 };
 
 /// On whose behalf the store is asked: from authentication and nothing else. Rows of another tenant do not exist.
@@ -34,7 +35,7 @@ pub struct Context {
 /// Every write is one transaction and durable when the call returns. Every implementation passes the same
 /// conformance suite.
 #[async_trait]
-pub trait Store: EffectRecord {
+pub trait Store: EffectRecord + Tidy {
     /// This process: the owner that its steps write as.
     fn instance(&self) -> InstanceId;
 
@@ -67,7 +68,7 @@ pub trait Store: EffectRecord {
     async fn start(&self, cx: &Context, start: StartRun) -> Result<Started>;
 
     /// Stores a step.
-    async fn commit(&self, cx: &Context, step: Step) -> Result<Committed>;
+    async fn commit(&self, cx: &Context, step: &Step<'_>) -> Result<Committed>;
 
     /// Reads a run without owning it.
     async fn load(&self, cx: &Context, run: RunId) -> Result<Option<Loaded>>;
@@ -122,12 +123,14 @@ pub trait Store: EffectRecord {
     /// When the next deadline passes or the next reminder is due, all tenants.
     async fn next_deadline(&self) -> Result<Option<Timestamp>>;
 
-    /// The messages of the committed rounds of a conversation, in order, up to and including those of `run`.
+    /// The messages of the committed rounds of a conversation, in order, up to and including those of `run`. With `after`
+    /// only those of `run` that came after this round of it: what came before is known, and is not read.
     async fn history(
         &self,
         cx: &Context,
         conversation: &ConversationId,
         run: RunId,
+        after: Option<u32>,
     ) -> Result<Vec<Arc<Message>>>;
 
     /// Stored events of a run after a sequence number, in order: number and JSON. `None` when there is no such run.
@@ -138,6 +141,9 @@ pub trait Store: EffectRecord {
         after: u64,
         limit: usize,
     ) -> Result<Option<NumberedEvents>>;
+
+    /// What somebody must know of a request to decide it, without what it shows.
+    async fn request(&self, cx: &Context, request: RequestId) -> Result<Option<RequestHead>>;
 
     /// Those of these runs that have later events than the one that is known of them. A run that is not there has none.
     async fn moved(&self, known: &[Known]) -> Result<Vec<RunId>>;
@@ -248,8 +254,8 @@ pub enum Started {
     Created {
         /// When.
         at: Timestamp,
-        /// Whether the conversation has earlier messages.
-        has_history: bool,
+        /// The run before it in the conversation, whose messages it goes on from.
+        previous: Option<RunId>,
     },
     /// The key made this run before.
     Existing {
@@ -276,9 +282,9 @@ pub enum Started {
 
 /// A step of the run's owner.
 #[derive(Debug, Clone)]
-pub struct Step {
+pub struct Step<'a> {
     /// The run's control state after it.
-    pub run: Run,
+    pub run: Cow<'a, Run>,
     /// The epoch it writes at.
     pub epoch: u64,
     /// The `next_seq` it was made from: the number of its first event.
@@ -325,6 +331,8 @@ pub struct Loaded {
     pub epoch: u64,
     /// The number the next event gets.
     pub next_seq: u64,
+    /// The highest round that has entered the history; 0 before the first.
+    pub committed_round: u32,
     /// The messages of the round in progress, by slot.
     pub open: Vec<(u32, Arc<Message>)>,
     /// What happened since the last step, in order.
@@ -333,6 +341,21 @@ pub struct Loaded {
     pub tools: Arc<[ToolDefinition]>,
     /// When it was created.
     pub created_at: Timestamp,
+}
+
+/// A request, without what it shows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RequestHead {
+    /// The run that waits for it.
+    pub run: RunId,
+    /// The run's agent.
+    pub agent: AgentName,
+    /// What kind it is.
+    pub kind: InteractionKind,
+    /// How it stands.
+    pub status: InteractionStatus,
+    /// When it opened.
+    pub opened_at: Timestamp,
 }
 
 /// A run this instance has just become the owner of.

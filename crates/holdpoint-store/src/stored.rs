@@ -4,7 +4,7 @@ use holdpoint_core::decision::{CancelKind, Fact};
 use holdpoint_core::digest::CallDigest;
 use holdpoint_core::run::{Run, SNAPSHOT_VERSION};
 use holdpoint_core::terms::Terms;
-use holdpoint_protocol::{ActorId, InteractionStatus, RequestId, RunId, TenantId, Timestamp};
+use holdpoint_protocol::{ActorId, AgentName, InteractionStatus, RequestId, RunId, TenantId, Timestamp};
 
 use crate::compact::{self, FactRef};
 use crate::facts::{Closure, Request};
@@ -12,10 +12,25 @@ use crate::{Context, Error, PresetDue, Result};
 
 /// The control state; one that a newer version wrote is left alone.
 pub(crate) fn snapshot(run: RunId, version: u32, bytes: &[u8]) -> Result<Run> {
+    check_version(run, version)?;
+    compact::read(run, bytes)
+}
+
+/// The agent of a run, of whose control state nothing else is read.
+pub(crate) fn agent(run: RunId, version: u32, bytes: &[u8]) -> Result<AgentName> {
+    #[derive(serde::Deserialize)]
+    struct Named {
+        agent: AgentName,
+    }
+    check_version(run, version)?;
+    compact::read::<Named>(run, bytes).map(|named| named.agent)
+}
+
+fn check_version(run: RunId, version: u32) -> Result<()> {
     if version > SNAPSHOT_VERSION {
         return Err(Error::Newer { what: format!("run {run}"), found: version, known: SNAPSHOT_VERSION });
     }
-    compact::read(run, bytes)
+    Ok(())
 }
 
 /// What a request waits under. A plain deadline is kept in its column alone.

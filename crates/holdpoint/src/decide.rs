@@ -8,10 +8,10 @@ use holdpoint_core::digest::CallDigest;
 use holdpoint_core::policy::Verdict;
 use holdpoint_core::wording::bounded_reason;
 use holdpoint_protocol::{
-    AgentName, By, DecisionView, DecisionWord, Interaction, InteractionKind, InteractionStatus, RawJson,
-    RequestId, RunId, Then,
+    AgentName, By, DecisionView, DecisionWord, InteractionKind, InteractionStatus, RawJson, RequestId, RunId,
+    Then,
 };
-use holdpoint_store::{CancelReply, Context, Decide, DecideReply, Owner};
+use holdpoint_store::{CancelReply, Context, Decide, DecideReply, Owner, RequestHead};
 
 use crate::inner::Inner;
 use crate::permission::{Permitted, permitted};
@@ -204,14 +204,14 @@ impl Inner {
         if let Some(reason) = &deciding.reason {
             bounded_reason(reason)?;
         }
-        let interaction = self.store.interaction(cx, deciding.request).await?.ok_or(DecideError::NotFound)?;
-        if interaction.status == InteractionStatus::Pending {
-            fits(interaction.kind, deciding.word)?;
+        let asked = self.store.request(cx, deciding.request).await?.ok_or(DecideError::NotFound)?;
+        if asked.status == InteractionStatus::Pending {
+            fits(asked.kind, deciding.word)?;
             if matches!(deciding.word, DecisionWord::Approve | DecisionWord::ApproveWith) {
-                self.still_the_same_tool(cx, &interaction).await?;
+                self.still_the_same_tool(cx, deciding.request, &asked).await?;
             }
             if let Some(arguments) = &deciding.arguments {
-                self.check_edit(cx, interaction.run_id, deciding.request, arguments).await?;
+                self.check_edit(cx, asked.run, deciding.request, arguments).await?;
             }
         }
         let decide = Decide {
@@ -225,7 +225,7 @@ impl Inner {
             then: deciding.then,
         };
         let reply = self.store.decide(cx, decide).await?;
-        self.follow(reply, &interaction.agent)
+        self.follow(reply, &asked.agent)
     }
 
     fn follow(self: &Arc<Self>, reply: DecideReply, agent: &AgentName) -> Result<Decided, DecideError> {
@@ -253,15 +253,16 @@ impl Inner {
     async fn still_the_same_tool(
         self: &Arc<Self>,
         cx: &Context,
-        interaction: &Interaction,
+        request: RequestId,
+        asked: &RequestHead,
     ) -> Result<(), DecideError> {
-        let Some(agent) = self.agents.get(&interaction.agent) else { return Ok(()) };
-        if !agent.tools.can_change() && interaction.created_at > self.started {
+        let Some(agent) = self.agents.get(&asked.agent) else { return Ok(()) };
+        if !agent.tools.can_change() && asked.opened_at > self.started {
             return Ok(());
         }
-        let run = interaction.run_id;
+        let run = asked.run;
         let loaded = self.store.load(cx, run).await?.ok_or(DecideError::NotFound)?;
-        let Some(index) = loaded.run.call_of(interaction.request_id) else { return Ok(()) };
+        let Some(index) = loaded.run.call_of(request) else { return Ok(()) };
         let tools = agent.tools.now();
         let now = loaded.run.tool_of(index).and_then(|name| tools.get(name)).map(|entry| entry.digest);
         if now.is_none() || now == loaded.run.definition(index) {

@@ -3,44 +3,53 @@
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use holdpoint_protocol::RunId;
+use holdpoint_protocol::{RunId, TenantId};
 use tokio::sync::mpsc;
 
 use crate::driver::{INBOX, Inbox};
 
 #[derive(Default)]
 pub(crate) struct Drivers {
-    live: Mutex<HashMap<RunId, mpsc::Sender<Inbox>>>,
+    live: Mutex<HashMap<RunId, Live>>,
+}
+
+struct Live {
+    tenant: TenantId,
+    tx: mpsc::Sender<Inbox>,
 }
 
 impl Drivers {
     /// Makes the place of a driver before it is loaded, so that a bell rung meanwhile is not lost.
-    pub(crate) fn register(&self, run: RunId) -> (mpsc::Sender<Inbox>, mpsc::Receiver<Inbox>) {
+    pub(crate) fn register(
+        &self,
+        tenant: &TenantId,
+        run: RunId,
+    ) -> (mpsc::Sender<Inbox>, mpsc::Receiver<Inbox>) {
         let (tx, rx) = mpsc::channel(INBOX);
-        self.lock().insert(run, tx.clone());
+        self.lock().insert(run, Live { tenant: tenant.clone(), tx: tx.clone() });
         (tx, rx)
     }
 
     /// Removes a driver, unless a later one of the same run has taken its place.
     pub(crate) fn remove(&self, run: RunId, tx: &mpsc::Sender<Inbox>) {
         let mut live = self.lock();
-        if live.get(&run).is_some_and(|current| current.same_channel(tx)) {
+        if live.get(&run).is_some_and(|current| current.tx.same_channel(tx)) {
             live.remove(&run);
         }
     }
 
     /// Says that something was stored. A driver that is not there has nothing to be told: whoever takes the run reads it.
     pub(crate) fn ring(&self, run: RunId) {
-        if let Some(tx) = self.lock().get(&run) {
+        if let Some(live) = self.lock().get(&run) {
             // A full inbox is work under way; every commit of it notices the fact.
-            let _ = tx.try_send(Inbox::Bell);
+            let _ = live.tx.try_send(Inbox::Bell);
         }
     }
 
     /// Something may have been stored of any run: all drivers look, not all of them at once.
     pub(crate) fn look(&self) {
-        for tx in self.lock().values() {
-            let _ = tx.try_send(Inbox::Look);
+        for live in self.lock().values() {
+            let _ = live.tx.try_send(Inbox::Look);
         }
     }
 
@@ -48,10 +57,15 @@ impl Drivers {
         self.lock().contains_key(&run)
     }
 
+    /// Whether a run of this tenant is in the hands of this process.
+    pub(crate) fn has_of(&self, tenant: &TenantId, run: RunId) -> bool {
+        self.lock().get(&run).is_some_and(|live| live.tenant == *tenant)
+    }
+
     pub(crate) fn shut_down(&self) -> usize {
         let live = self.lock();
-        for tx in live.values() {
-            let _ = tx.try_send(Inbox::Shutdown);
+        for driver in live.values() {
+            let _ = driver.tx.try_send(Inbox::Shutdown);
         }
         live.len()
     }
@@ -60,7 +74,7 @@ impl Drivers {
         self.lock().len()
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<RunId, mpsc::Sender<Inbox>>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<RunId, Live>> {
         self.live.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -17,6 +17,7 @@ use crate::RunInfo;
 use crate::agent::Agent;
 use crate::driver::{Driver, Place, UNAVAILABLE_RETRY_MS};
 use crate::drivers::Drivers;
+use crate::histories::Histories;
 use crate::hub::Hub;
 use crate::waiters::Waiters;
 
@@ -31,6 +32,7 @@ pub(crate) struct Inner {
     pub(crate) default_agent: AgentName,
     pub(crate) hub: Hub,
     pub(crate) drivers: Drivers,
+    pub(crate) histories: Histories,
     pub(crate) waiters: Waiters,
     pub(crate) ears: crate::hear::Ears,
     pub(crate) handling: crate::handling::Handling,
@@ -121,7 +123,7 @@ impl Inner {
     /// Loads a run that this instance owns, and drives it. Whatever was running when it was last stored is not running
     /// here: the run is told so before anything else. For a run that only waited, that changes nothing.
     pub(crate) fn resume(self: &Arc<Self>, cx: Context, run: RunId) {
-        let (tx, inbox) = self.drivers.register(run);
+        let (tx, inbox) = self.drivers.register(&cx.tenant, run);
         let rt = Arc::clone(self);
         self.tasks.spawn(async move {
             let loaded = match rt.persist(|| rt.store.load(&cx, run)).await {
@@ -145,7 +147,8 @@ impl Inner {
                 return rt.hub.rest(run, loaded.next_seq);
             };
             let facts = loaded.facts.clone();
-            let place = Place::of(&loaded, agent.settings.limits.argument_bytes);
+            let remembered = rt.histories.take(&cx.tenant, loaded.run.conversation(), run);
+            let place = Place::of(&loaded, remembered, agent.settings.limits.argument_bytes);
             let run = rt.as_granted(&cx, loaded.run);
             let driver = Driver::at(rt, agent, model, cx, run, place, (tx, inbox));
             driver.resume(facts).await;

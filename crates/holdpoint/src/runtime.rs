@@ -14,6 +14,7 @@ use tokio_util::task::TaskTracker;
 use crate::agent::Agent;
 use crate::drivers::Drivers;
 use crate::handling::Handling;
+use crate::histories::Histories;
 use crate::hub::Hub;
 use crate::inner::Inner;
 use crate::listener::{Listener, ListenerTroubles};
@@ -38,6 +39,7 @@ pub struct RuntimeBuilder {
     listeners: Vec<Arc<dyn Listener>>,
     bypass: Box<dyn Fn(&Context) -> bool + Send + Sync>,
     tenants: Vec<TenantId>,
+    retention: Option<Duration>,
 }
 
 /// A runtime that cannot be built.
@@ -61,6 +63,7 @@ impl Runtime {
             listeners: Vec::new(),
             bypass: Box::new(|_| false),
             tenants: Vec::new(),
+            retention: None,
         }
     }
 
@@ -99,20 +102,23 @@ impl Runtime {
         loop {
             // Registered before the store is read, so that an end between the two is not missed.
             let told = self.inner.waiters.wait(run);
-            if let Some(state) = self.state_now(cx, run).await? {
+            // A run that is worked on here says itself when it ends or waits: the store need not be asked for that.
+            if !self.inner.drivers.has_of(&cx.tenant, run)
+                && let Some(state) = self.state_now(cx, run).await?
+            {
                 return Ok(RunOutcome { run, state });
             }
             // Another process may carry the run on: then its bell, or the time, has the store looked at again.
             let look = self.inner.look_every().unwrap_or(LOOK_ALONE);
-            if let Ok(Ok(state)) = tokio::time::timeout(look, told).await {
-                match (state, self.state_now(cx, run).await?) {
-                    (state @ RunState::Ended(_), _) | (_, Some(state)) => {
-                        return Ok(RunOutcome { run, state });
-                    }
-                    // It waited when that was said, and somebody has decided since.
-                    (RunState::Suspended { .. }, None) if self.inner.drivers.has(run) => {}
-                    (state @ RunState::Suspended { .. }, None) => return Ok(RunOutcome { run, state }),
-                }
+            let Ok(Ok(state)) = tokio::time::timeout(look, told).await else { continue };
+            if let RunState::Ended(_) = state {
+                return Ok(RunOutcome { run, state });
+            }
+            match self.state_now(cx, run).await? {
+                Some(state) => return Ok(RunOutcome { run, state }),
+                // It waited when that was said, and somebody has decided since.
+                None if self.inner.drivers.has(run) => {}
+                None => return Ok(RunOutcome { run, state }),
             }
         }
     }
@@ -205,6 +211,14 @@ impl RuntimeBuilder {
         self
     }
 
+    /// How long conversations are kept after the start of their last run; for ever without it. Only what has ended goes, whole
+    /// conversations at a time, with their audit.
+    #[must_use]
+    pub fn retention(mut self, keep: Duration) -> Self {
+        self.retention = Some(keep);
+        self
+    }
+
     /// Starts it. Runs that an earlier process left unfinished are taken up. Needs a Tokio runtime around it.
     ///
     /// # Errors
@@ -229,6 +243,7 @@ impl RuntimeBuilder {
                 default_agent,
                 hub,
                 drivers: Drivers::default(),
+                histories: Histories::default(),
                 waiters: Waiters::default(),
                 ears: crate::hear::Ears::default(),
                 handling: Handling::default(),
@@ -250,6 +265,7 @@ impl RuntimeBuilder {
         rt.tasks.spawn(crate::sweeper::sweep(runtime.clone(), tenants));
         rt.tasks.spawn(crate::lookout::look_out(Arc::clone(rt)));
         rt.tasks.spawn(crate::inbox::mind_desks(Arc::clone(rt)));
+        rt.tasks.spawn(crate::tidy::keep_tidy(Arc::clone(rt), self.retention));
         Ok(runtime)
     }
 }

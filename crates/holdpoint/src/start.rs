@@ -252,8 +252,8 @@ impl Runtime {
         if !matches!(started, Ok(Started::Created { .. })) {
             driver.forget();
         }
-        let has_history = match started? {
-            Started::Created { has_history, .. } => has_history,
+        let previous = match started? {
+            Started::Created { previous, .. } => previous,
             Started::Existing { run } => return Ok(Attempt::Started(StartedRun { run, existing: true })),
             Started::KeyReused => return Err(StartError::KeyReused),
             Started::Open { run, pending } => return Ok(Attempt::Open { run, pending }),
@@ -261,7 +261,7 @@ impl Runtime {
             Started::Full { pending } => return Err(StartError::TooManyPending { pending }),
         };
         holdpoint_store::failpoint("after_start");
-        driver.began(first_step, has_history);
+        driver.began(first_step, previous);
         rt.tasks.spawn(driver.begin(effects));
         Ok(Attempt::Started(StartedRun { run: id, existing: false }))
     }

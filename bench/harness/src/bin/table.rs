@@ -8,9 +8,10 @@ use holdpoint_bench_harness::round;
 use serde_json::Value;
 
 /// The columns of the table: a heading and the key of the line.
-const COLUMNS: [(&str, &str); 10] = [
+const COLUMNS: [(&str, &str); 11] = [
     ("runs/s", "runs_per_s"),
     ("CPU ms/run", "cpu_ms_per_run"),
+    ("server CPU", "server_cpu_ms_per_run"),
     ("decide-tool p50", "decide_to_tool_ms_p50"),
     ("p99", "decide_to_tool_ms_p99"),
     ("commit p50", "commit_3kb_ms_p50"),
@@ -21,6 +22,7 @@ const COLUMNS: [(&str, &str); 10] = [
     ("RSS MB", "peak_rss_mb"),
 ];
 
+/// Workload and store, runs at a time, peer.
 type Key = (String, u64, String);
 
 fn median(mut values: Vec<f64>) -> Option<f64> {
@@ -30,6 +32,15 @@ fn median(mut values: Vec<f64>) -> Option<f64> {
 
 fn cell(lines: &[Value], key: &str) -> Option<f64> {
     median(lines.iter().filter_map(|line| line.get(key)?.as_f64()).collect())
+}
+
+fn is_timed(workload: &str) -> bool {
+    matches!(workload, "W1" | "W2" | "W3" | "W3 postgres")
+}
+
+/// CPU milliseconds of a run, the database's server included.
+fn whole_cpu(lines: &[Value]) -> Option<f64> {
+    Some(cell(lines, "cpu_ms_per_run")? + cell(lines, "server_cpu_ms_per_run").unwrap_or(0.0))
 }
 
 fn show(value: Option<f64>) -> String {
@@ -55,12 +66,14 @@ fn main() -> ExitCode {
             println!("DEVIATIONS in line {number}: {} {}", value["deviations"], value["deviation_samples"]);
             wrong += 1;
         }
-        let key = (text("w"), value["conc"].as_u64().unwrap_or(1), text("peer"));
+        // On PostgreSQL it is another measurement.
+        let on = if value["store"] == "postgres" { " postgres" } else { "" };
+        let key = (text("w") + on, value["conc"].as_u64().unwrap_or(1), text("peer"));
         groups.entry(key).or_default().push(value);
     }
     print_timed(&groups);
     for ((workload, conc, peer), lines) in &groups {
-        if !matches!(workload.as_str(), "W1" | "W2" | "W3") {
+        if !is_timed(workload) {
             for line in lines {
                 println!("{workload} x{conc} {peer}: {line}");
             }
@@ -74,18 +87,25 @@ fn print_timed(groups: &BTreeMap<Key, Vec<Value>>) {
     println!("| medians | n | {headings} |");
     println!("|---|---|{}", "---|".repeat(COLUMNS.len()));
     for ((workload, conc, peer), lines) in groups {
-        if matches!(workload.as_str(), "W1" | "W2" | "W3") {
+        if is_timed(workload) {
             let cells = COLUMNS.map(|(_, key)| show(cell(lines, key))).join(" | ");
             println!("| {workload} x{conc} {peer} | {} | {cells} |", lines.len());
         }
     }
     println!();
     for ((workload, conc, peer), ours) in groups {
-        let rig = groups.get(&(workload.clone(), *conc, "rig".to_owned()));
-        if let (true, Some(rig)) = (peer == "holdpoint" && workload != "W4A" && workload != "W4B", rig) {
-            let of = |key| Some(cell(ours, key)? / cell(rig, key)?);
-            let (rate, cpu) = (show(of("runs_per_s")), show(of("cpu_ms_per_run")));
-            println!("{workload} x{conc}, ours to rig: {rate} times the runs/s, {cpu} times the CPU a run");
+        for other in ["rig", "langgraph"] {
+            let theirs = groups.get(&(workload.clone(), *conc, other.to_owned()));
+            if let (true, true, Some(theirs)) = (peer == "holdpoint", is_timed(workload), theirs) {
+                let rate = cell(ours, "runs_per_s")
+                    .zip(cell(theirs, "runs_per_s"))
+                    .map(|(ours, theirs)| ours / theirs);
+                let cpu = whole_cpu(ours).zip(whole_cpu(theirs)).map(|(ours, theirs)| ours / theirs);
+                let (rate, cpu) = (show(rate), show(cpu));
+                println!(
+                    "{workload} x{conc}, ours to {other}: {rate} times the runs/s, {cpu} times the CPU a run"
+                );
+            }
         }
     }
     let rate = |conc| cell(groups.get(&("W3".into(), conc, "holdpoint".into()))?, "runs_per_s");

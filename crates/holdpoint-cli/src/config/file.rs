@@ -51,6 +51,8 @@ pub(crate) struct Server {
     pub(crate) bypass_approval: bool,
     /// How long running tools have to end when the server is stopped.
     pub(crate) shutdown_grace: Option<Span>,
+    /// How long conversations are kept after the start of their last run; for ever when absent.
+    pub(crate) retention: Option<Span>,
 }
 
 impl Default for Server {
@@ -62,6 +64,7 @@ impl Default for Server {
             database_ca_file: None,
             bypass_approval: false,
             shutdown_grace: None,
+            retention: None,
         }
     }
 }

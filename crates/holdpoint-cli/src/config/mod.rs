@@ -29,6 +29,7 @@ pub(crate) struct Config {
     pub(crate) database: Database,
     pub(crate) bypass_approval: bool,
     pub(crate) shutdown_grace: Duration,
+    pub(crate) retention: Option<Duration>,
     pub(crate) agents: Vec<Agent>,
     /// What is not wrong but can hardly be meant.
     pub(crate) warnings: Vec<String>,
@@ -61,6 +62,7 @@ pub(crate) async fn load(path: Option<&Path>) -> Result<Config> {
         database,
         bypass_approval: file.server.bypass_approval,
         shutdown_grace: file.server.shutdown_grace.map_or(SHUTDOWN_GRACE_DEFAULT, |grace| grace.0),
+        retention: file.server.retention.map(|keep| keep.0),
         agents: built.agents,
         warnings,
     })

@@ -111,6 +111,7 @@ fn what_cannot_be_meant_is_refused_with_what_to_do() {
         ),
         ("", "approval_timeout = \"0s\"", "", "at least 1s and at most 3650d"),
         ("shutdown_grace = \"1w\"", "", "", "is not a time"),
+        ("retention = \"90\"", "", "", "is not a time"),
         ("listen = \"localhost\"", "", "", "line 3, column 10"),
         ("listen = \"127.0.0.1:99999\"", "", "", "line 3, column 10"),
         ("", "", "[[agents]]\nname = \"main\"\nmodel = \"m\"\ntools = []\n", "two agents are named `main`"),

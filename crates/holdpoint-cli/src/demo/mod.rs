@@ -43,6 +43,7 @@ pub(crate) async fn demo(args: args::Demo) -> Result<()> {
         agents: vec![agent(model, &folders.files, &database)?],
         bypass_approval: false,
         shutdown_grace: SHUTDOWN_GRACE_DEFAULT,
+        retention: None,
     };
     let hosted = host.start(&Database::File(database)).await?;
     let url = hosted.server.url();

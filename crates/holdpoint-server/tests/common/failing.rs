@@ -56,6 +56,14 @@ impl EffectRecord for Failing {
     }
 }
 
+#[async_trait]
+impl Tidy for Failing {
+    async fn tidy(&self, keep: Option<std::time::Duration>, limit: usize) -> Result<Tidied> {
+        self.write()?;
+        self.inner.tidy(keep, limit).await
+    }
+}
+
 macro_rules! pass {
     ($($kind:ident $name:ident($($arg:ident: $type:ty),*) -> $out:ty;)*) => {
         #[async_trait]
@@ -77,7 +85,7 @@ macro_rules! pass {
 pass! {
     read now() -> Timestamp;
     write start(cx: &Context, start: StartRun) -> Started;
-    write commit(cx: &Context, step: Step) -> Committed;
+    write commit(cx: &Context, step: &Step<'_>) -> Committed;
     read load(cx: &Context, run: RunId) -> Option<Loaded>;
     write take(cx: &Context, run: RunId) -> Option<Loaded>;
     write recover(limit: usize) -> Vec<Taken>;
@@ -91,8 +99,9 @@ pass! {
     write close_due(cx: &Context, request: RequestId, release: Option<RuleRelease>) -> Option<Noted>;
     write remind_due(limit: usize) -> Vec<Noted>;
     read next_deadline() -> Option<Timestamp>;
-    read history(cx: &Context, conversation: &ConversationId, run: RunId) -> Vec<Arc<Message>>;
+    read history(cx: &Context, conversation: &ConversationId, run: RunId, after: Option<u32>) -> Vec<Arc<Message>>;
     read events(cx: &Context, run: RunId, after: u64, limit: usize) -> Option<Vec<(u64, Arc<str>)>>;
+    read request(cx: &Context, request: RequestId) -> Option<RequestHead>;
     read moved(known: &[Known]) -> Vec<RunId>;
     read newest_pending(cx: &Context, limit: usize) -> Vec<(Timestamp, RequestId)>;
     read interaction(cx: &Context, request: RequestId) -> Option<Interaction>;

@@ -141,69 +141,133 @@ impl EntryBuilder {
     }
 }
 
-/// An entry, read.
-#[derive(Debug, Default)]
-pub(crate) struct Entry {
+/// An entry, as it is stored. Of its parts only those are taken apart that somebody asks for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Entry<'a> {
+    run: RunId,
+    bytes: &'a [u8],
+}
+
+/// A part of an entry.
+enum Part<'a> {
+    Pressed(&'a [u8]),
+    Audit { at_ms: i64, hash: Hash, packed: &'a [u8] },
+    Fact(FactRef),
+}
+
+/// A part of what was pressed together.
+enum Content<'a> {
+    Event(&'a [u8]),
+    Message { round: u32, slot: u32, packed: &'a [u8] },
+}
+
+impl<'a> Entry<'a> {
+    /// An entry of this run.
+    pub(crate) fn of(run: RunId, bytes: &'a [u8]) -> Self {
+        Self { run, bytes }
+    }
+
     /// The JSON of its events, in order.
-    pub(crate) events: Vec<String>,
-    pub(crate) messages: Vec<(u32, u32, Arc<Message>)>,
-    pub(crate) audit: Vec<Kept>,
-    pub(crate) facts: Vec<FactRef>,
-}
-
-/// Reads an entry.
-pub(crate) fn read_entry(run: RunId, bytes: &[u8]) -> Result<Entry> {
-    let mut entry = Entry::default();
-    let mut rest = bytes;
-    while let Some((&tag, after)) = rest.split_first() {
-        rest = after;
-        match tag {
-            PRESSED => {
-                let parts = unpress(read_bytes(&mut rest)?)?;
-                read_content(run, &parts, &mut entry)?;
+    pub(crate) fn events(self) -> Result<Vec<String>> {
+        let mut events = Vec::new();
+        self.each_content(|content| {
+            if let Content::Event(packed) = content {
+                events.push(pack::unpack(self.run, packed)?);
             }
-            AUDIT => {
-                let at_ms = i64::try_from(read_number(&mut rest)?).map_err(|_| corrupt("a time"))?;
-                let hash: Hash = read_chunk(&mut rest)?;
-                let text = pack::unpack(run, read_bytes(&mut rest)?)?;
-                entry.audit.push(Kept { at_ms, text, hash });
-            }
-            DECIDED => entry.facts.push(FactRef::Decided(read_request(&mut rest)?)),
-            EXPIRED => entry.facts.push(FactRef::Expired(read_request(&mut rest)?)),
-            GATE_ERROR => entry.facts.push(FactRef::GateError(read_request(&mut rest)?)),
-            CANCELLED => {
-                let kind = match read_chunk::<1>(&mut rest)? {
-                    [0] => CancelKind::Cancel,
-                    [1] => CancelKind::Supersede,
-                    [_] => return Err(corrupt("an unknown cancel")),
-                };
-                let by =
-                    std::str::from_utf8(read_bytes(&mut rest)?).ok().and_then(|by| ActorId::new(by).ok());
-                entry.facts.push(FactRef::Cancelled(by.ok_or_else(|| corrupt("a name"))?, kind));
-            }
-            _ => return Err(corrupt("an unknown part")),
-        }
+            Ok(())
+        })?;
+        Ok(events)
     }
-    Ok(entry)
-}
 
-fn read_content(run: RunId, parts: &[u8], entry: &mut Entry) -> Result<()> {
-    let mut rest = parts;
-    while let Some((&tag, after)) = rest.split_first() {
-        rest = after;
-        match tag {
-            EVENT => entry.events.push(pack::unpack(run, read_bytes(&mut rest)?)?),
-            MESSAGE => {
-                let round = read_small(&mut rest)?;
-                let slot = read_small(&mut rest)?;
-                let json = pack::unpack(run, read_bytes(&mut rest)?)?;
+    /// Its messages with their rounds and slots, in order.
+    pub(crate) fn messages(self) -> Result<Vec<(u32, u32, Arc<Message>)>> {
+        let mut messages = Vec::new();
+        self.each_content(|content| {
+            if let Content::Message { round, slot, packed } = content {
+                let json = pack::unpack(self.run, packed)?;
                 let message = serde_json::from_str(&json).map_err(|error| corrupt(&error.to_string()))?;
-                entry.messages.push((round, slot, Arc::new(message)));
+                messages.push((round, slot, Arc::new(message)));
             }
-            _ => return Err(corrupt("an unknown part")),
-        }
+            Ok(())
+        })?;
+        Ok(messages)
     }
-    Ok(())
+
+    /// Its records, in order.
+    pub(crate) fn audit(self) -> Result<Vec<Kept>> {
+        let mut records = Vec::new();
+        self.each_part(|part| {
+            if let Part::Audit { at_ms, hash, packed } = part {
+                records.push(Kept { at_ms, text: pack::unpack(self.run, packed)?, hash });
+            }
+            Ok(())
+        })?;
+        Ok(records)
+    }
+
+    /// What happened to the run from outside, in order.
+    pub(crate) fn facts(self) -> Result<Vec<FactRef>> {
+        let mut facts = Vec::new();
+        self.each_part(|part| {
+            if let Part::Fact(fact) = part {
+                facts.push(fact);
+            }
+            Ok(())
+        })?;
+        Ok(facts)
+    }
+
+    fn each_part(self, mut each: impl FnMut(Part<'a>) -> Result<()>) -> Result<()> {
+        let mut rest = self.bytes;
+        while let Some((&tag, after)) = rest.split_first() {
+            rest = after;
+            each(match tag {
+                PRESSED => Part::Pressed(read_bytes(&mut rest)?),
+                AUDIT => Part::Audit {
+                    at_ms: i64::try_from(read_number(&mut rest)?).map_err(|_| corrupt("a time"))?,
+                    hash: read_chunk(&mut rest)?,
+                    packed: read_bytes(&mut rest)?,
+                },
+                DECIDED => Part::Fact(FactRef::Decided(read_request(&mut rest)?)),
+                EXPIRED => Part::Fact(FactRef::Expired(read_request(&mut rest)?)),
+                GATE_ERROR => Part::Fact(FactRef::GateError(read_request(&mut rest)?)),
+                CANCELLED => Part::Fact(read_cancelled(&mut rest)?),
+                _ => return Err(corrupt("an unknown part")),
+            })?;
+        }
+        Ok(())
+    }
+
+    fn each_content(self, mut each: impl FnMut(Content<'_>) -> Result<()>) -> Result<()> {
+        self.each_part(|part| {
+            let Part::Pressed(pressed) = part else { return Ok(()) };
+            let parts = unpress(pressed)?;
+            let mut rest = parts.as_slice();
+            while let Some((&tag, after)) = rest.split_first() {
+                rest = after;
+                each(match tag {
+                    EVENT => Content::Event(read_bytes(&mut rest)?),
+                    MESSAGE => Content::Message {
+                        round: read_small(&mut rest)?,
+                        slot: read_small(&mut rest)?,
+                        packed: read_bytes(&mut rest)?,
+                    },
+                    _ => return Err(corrupt("an unknown part")),
+                })?;
+            }
+            Ok(())
+        })
+    }
+}
+
+fn read_cancelled(rest: &mut &[u8]) -> Result<FactRef> {
+    let kind = match read_chunk::<1>(rest)? {
+        [0] => CancelKind::Cancel,
+        [1] => CancelKind::Supersede,
+        [_] => return Err(corrupt("an unknown cancel")),
+    };
+    let by = std::str::from_utf8(read_bytes(rest)?).ok().and_then(|by| ActorId::new(by).ok());
+    Ok(FactRef::Cancelled(by.ok_or_else(|| corrupt("a name"))?, kind))
 }
 
 fn write_bytes(bytes: &[u8], out: &mut Vec<u8>) {
@@ -270,19 +334,21 @@ mod tests {
         }
         let joined = [first.finish(), second.finish()].concat();
 
-        let entry = read_entry(run(), &joined).unwrap();
-        assert_eq!(entry.events, [event(1).to_json(), event(2).to_json()]);
+        let entry = Entry::of(run(), &joined);
+        assert_eq!(entry.events().unwrap(), [event(1).to_json(), event(2).to_json()]);
         assert!(
-            matches!(&entry.messages[..], [(3, 1, note)] if matches!(&**note, Message::Note(text) if text == "look: \"no\""))
+            matches!(&entry.messages().unwrap()[..], [(3, 1, note)] if matches!(&**note, Message::Note(text) if text == "look: \"no\""))
         );
-        assert_eq!(entry.facts, facts);
-        assert_eq!(crate::chain::verify(entry.audit, &head), crate::ChainCheck::Whole { records: 1 });
+        assert_eq!(entry.facts().unwrap(), facts);
+        let records = entry.audit().unwrap();
+        assert_eq!(crate::chain::verify(records, &head), crate::ChainCheck::Whole { records: 1 });
     }
 
     proptest! {
         #[test]
         fn any_bytes_are_read_or_refused(bytes in any::<Vec<u8>>()) {
-            let _ = read_entry(run(), &bytes);
+            let entry = Entry::of(run(), &bytes);
+            let _ = (entry.events(), entry.messages(), entry.audit(), entry.facts());
         }
     }
 }

@@ -9,7 +9,7 @@ mod journal;
 mod pack;
 
 pub(crate) use block::{press, unpress};
-pub(crate) use journal::{Entry, EntryBuilder, FactRef, read_entry};
+pub(crate) use journal::{Entry, EntryBuilder, FactRef};
 
 use holdpoint_protocol::RunId;
 use serde::Serialize;

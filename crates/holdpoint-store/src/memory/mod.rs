@@ -4,6 +4,7 @@
 mod effects;
 mod read;
 mod state;
+mod tidy;
 mod write;
 
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -20,8 +21,8 @@ use state::State;
 use crate::clock::Clock;
 use crate::{
     AuditRow, CancelReply, ChainCheck, Committed, Context, Decide, DecideReply, Error, IdempotencyKey,
-    InteractionFilter, KeyUse, Known, Loaded, Noted, NumberedEvents, PageRequest, PresetDue, Result,
-    RuleRelease, RunFilter, StartRun, Started, Stats, Step, Store, StoredAnswer, Taken,
+    InteractionFilter, KeyUse, Known, Loaded, Noted, NumberedEvents, PageRequest, PresetDue, RequestHead,
+    Result, RuleRelease, RunFilter, StartRun, Started, Stats, Step, Store, StoredAnswer, Taken,
 };
 
 /// A store in memory.
@@ -92,7 +93,7 @@ impl Store for MemoryStore {
         self.open()?.start(cx, start, self.pending_max, now)
     }
 
-    async fn commit(&self, cx: &Context, step: Step) -> Result<Committed> {
+    async fn commit(&self, cx: &Context, step: &Step<'_>) -> Result<Committed> {
         let now = self.clock.now();
         self.open()?.commit(cx, step, now)
     }
@@ -176,8 +177,9 @@ impl Store for MemoryStore {
         cx: &Context,
         conversation: &ConversationId,
         run: RunId,
+        after: Option<u32>,
     ) -> Result<Vec<Arc<Message>>> {
-        Ok(self.open()?.history(cx, conversation, run))
+        Ok(self.open()?.history(cx, conversation, run, after))
     }
 
     async fn events(
@@ -188,6 +190,10 @@ impl Store for MemoryStore {
         limit: usize,
     ) -> Result<Option<NumberedEvents>> {
         Ok(self.open()?.events(cx, run, after, limit))
+    }
+
+    async fn request(&self, cx: &Context, request: RequestId) -> Result<Option<RequestHead>> {
+        Ok(self.open()?.request(cx, request))
     }
 
     async fn moved(&self, known: &[Known]) -> Result<Vec<RunId>> {

@@ -14,8 +14,8 @@ use crate::clock::from_ms;
 use crate::facts::Request;
 use crate::places::{AgePlace, RunPlace};
 use crate::{
-    AuditRow, ChainCheck, Context, InteractionFilter, Known, Loaded, NumberedEvents, PageRequest, Result,
-    RunFilter, Stats, Taken, views,
+    AuditRow, ChainCheck, Context, InteractionFilter, Known, Loaded, NumberedEvents, PageRequest,
+    RequestHead, Result, RunFilter, Stats, Taken, views,
 };
 
 impl State {
@@ -26,12 +26,7 @@ impl State {
     pub(super) fn load(&self, cx: &Context, run: RunId) -> Option<Loaded> {
         let row = self.row(cx, run)?;
         let round = row.run.round();
-        let mut open: Vec<_> = row
-            .messages
-            .iter()
-            .rev()
-            // Rounds are written in order: what is older than the open one comes before it.
-            .take_while(|(at, _, _)| *at >= round)
+        let mut open: Vec<_> = messages_from(row, round)
             .filter(|(at, _, _)| *at == round)
             .map(|(_, slot, message)| (*slot, Arc::clone(message)))
             .collect();
@@ -40,6 +35,7 @@ impl State {
             run: row.run.clone(),
             epoch: row.epoch,
             next_seq: row.next_seq(),
+            committed_round: row.committed_round,
             open,
             facts: row.facts.clone(),
             tools: Arc::clone(&row.tools),
@@ -57,15 +53,18 @@ impl State {
         cx: &Context,
         conversation: &ConversationId,
         run: RunId,
+        after: Option<u32>,
     ) -> Vec<Arc<Message>> {
         let Some(known) = self.conversations.get(&(cx.tenant.clone(), conversation.clone())) else {
             return Vec::new();
         };
         let Some(last) = known.runs.iter().position(|id| *id == run) else { return Vec::new() };
+        // What is known already are the runs before this one, and its rounds up to the one that is given.
+        let (first, from) = after.map_or((0, 0), |round| (last, round.saturating_add(1)));
         let mut history = Vec::new();
-        for row in known.runs.iter().take(last + 1).filter_map(|id| self.runs.get(id)) {
-            let mut messages: Vec<_> =
-                row.messages.iter().filter(|(round, _, _)| *round <= row.committed_round).collect();
+        for row in known.runs.iter().take(last + 1).skip(first).filter_map(|id| self.runs.get(id)) {
+            let late = messages_from(row, from);
+            let mut messages: Vec<_> = late.filter(|(round, _, _)| *round <= row.committed_round).collect();
             // The answers of a round are written as they come, and read in the order of the calls.
             messages.sort_by_key(|(round, slot, _)| (*round, *slot));
             history.extend(messages.into_iter().map(|(_, _, message)| Arc::clone(message)));
@@ -84,6 +83,11 @@ impl State {
         let from = usize::try_from(after).unwrap_or(usize::MAX);
         let numbered = (after.saturating_add(1)..).zip(row.events.iter().skip(from).take(limit));
         Some(numbered.map(|(seq, event)| (seq, Arc::from(event.to_json()))).collect())
+    }
+
+    pub(super) fn request(&self, cx: &Context, request: RequestId) -> Option<RequestHead> {
+        let request = self.requests.get(&request)?;
+        Some(request.head(self.row(cx, request.run())?.run.agent().clone()))
     }
 
     pub(super) fn moved(&self, known: &[Known]) -> Vec<RunId> {
@@ -201,6 +205,11 @@ impl State {
             wal_bytes: None,
         }
     }
+}
+
+/// The messages of a run from a round on, the newest first. Rounds are written in order: what is older comes before them.
+fn messages_from(row: &RunRow, round: u32) -> impl Iterator<Item = &(u32, u32, Arc<Message>)> {
+    row.messages.iter().rev().take_while(move |(at, _, _)| *at >= round)
 }
 
 fn show(row: &RunRow, request: &Request) -> Result<Interaction> {

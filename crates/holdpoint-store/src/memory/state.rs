@@ -94,7 +94,7 @@ pub(super) struct KeyRow {
 pub(super) enum StandsFor {
     Reserved { since: Timestamp },
     Run(RunId),
-    Answer(StoredAnswer),
+    Answer { since: Timestamp, answer: StoredAnswer },
 }
 
 /// Everything.
@@ -236,21 +236,28 @@ impl State {
     pub(super) fn forget_finished(&mut self) {
         let Some(keep) = self.keep_finished else { return };
         while self.finished.len() > keep {
-            let Some(row) = self.finished.pop_front().and_then(|id| self.runs.remove(&id)) else { continue };
-            for id in &row.requests {
-                if let Some(request) = self.requests.remove(id) {
-                    self.by_age.remove(&(request.opened_at, request.run(), request.seq));
-                }
+            if let Some(run) = self.finished.pop_front() {
+                self.forget(run);
             }
-            if let Some(key) = &row.key {
-                self.keys.remove(key);
+        }
+    }
+
+    /// A run that has ended, with everything of it.
+    pub(super) fn forget(&mut self, run: RunId) {
+        let Some(row) = self.runs.remove(&run) else { return };
+        for id in &row.requests {
+            if let Some(request) = self.requests.remove(id) {
+                self.by_age.remove(&(request.opened_at, request.run(), request.seq));
             }
-            let key = (row.run.tenant().clone(), row.run.conversation().clone());
-            if let Some(conversation) = self.conversations.get_mut(&key) {
-                conversation.runs.retain(|run| *run != row.run.id());
-                if conversation.runs.is_empty() {
-                    self.conversations.remove(&key);
-                }
+        }
+        if let Some(key) = &row.key {
+            self.keys.remove(key);
+        }
+        let key = (row.run.tenant().clone(), row.run.conversation().clone());
+        if let Some(conversation) = self.conversations.get_mut(&key) {
+            conversation.runs.retain(|of_it| *of_it != run);
+            if conversation.runs.is_empty() {
+                self.conversations.remove(&key);
             }
         }
     }

@@ -31,7 +31,7 @@ impl State {
             }
         }
         let conversation = (cx.tenant.clone(), run.conversation().clone());
-        let mut has_history = false;
+        let mut previous = None;
         if let Some(known) = self.conversations.get(&conversation) {
             if known.actor != cx.actor {
                 return Ok(Started::NotYours);
@@ -40,7 +40,7 @@ impl State {
                 let pending = self.runs.get(&open).map(|row| self.pending_of(row)).unwrap_or_default();
                 return Ok(Started::Open { run: open, pending });
             }
-            has_history = !known.runs.is_empty();
+            previous = known.runs.last().copied();
         }
         let pending = self.pending.get(&cx.tenant).copied().unwrap_or(0);
         if pending >= pending_max {
@@ -90,26 +90,26 @@ impl State {
         self.write(&mut row, run, writes, next, now);
         self.runs.insert(id, row);
         self.forget_finished();
-        Ok(Started::Created { at: now, has_history })
+        Ok(Started::Created { at: now, previous })
     }
 
-    pub(super) fn commit(&mut self, cx: &Context, step: Step, now: Timestamp) -> Result<Committed> {
+    pub(super) fn commit(&mut self, cx: &Context, step: &Step<'_>, now: Timestamp) -> Result<Committed> {
         let Step { run, epoch, expected_seq, writes, next } = step;
-        let id = run.id();
+        let (id, next) = (run.id(), *next);
         let Some(row) = self.runs.get(&id).filter(|row| *row.run.tenant() == cx.tenant) else {
             return Ok(Committed::Fenced);
         };
-        if !row.owned || row.epoch != epoch {
+        if !row.owned || row.epoch != *epoch {
             return Ok(Committed::Fenced);
         }
-        if row.next_seq() != expected_seq {
+        if row.next_seq() != *expected_seq {
             return Ok(Committed::Moved);
         }
-        crate::writes::check(&run, &writes, expected_seq)?;
-        self.check(id, Some(row), &writes, next)?;
+        crate::writes::check(run, writes, *expected_seq)?;
+        self.check(id, Some(row), writes, next)?;
         // Taken out and put back, so that the rest of the state can be written beside it.
         let Some(mut row) = self.runs.remove(&id) else { return Ok(Committed::Fenced) };
-        self.write(&mut row, run, writes, next, now);
+        self.write(&mut row, run.clone().into_owned(), writes.clone(), next, now);
         let next_seq = row.next_seq();
         self.runs.insert(id, row);
         if next == Next::End {
@@ -310,14 +310,14 @@ impl State {
             StandsFor::Reserved { since } if crate::clock::after(*since, KEY_RESERVED_MS) <= now => {
                 KeyUse::New
             }
-            StandsFor::Reserved { .. } | StandsFor::Run(_) | StandsFor::Answer(_)
+            StandsFor::Reserved { .. } | StandsFor::Run(_) | StandsFor::Answer { .. }
                 if row.body_digest != key.body_digest =>
             {
                 KeyUse::Reused
             }
             StandsFor::Reserved { .. } => KeyUse::Pending,
             StandsFor::Run(run) => KeyUse::Run(*run),
-            StandsFor::Answer(answer) => KeyUse::Answered(answer.clone()),
+            StandsFor::Answer { answer, .. } => KeyUse::Answered(answer.clone()),
         }
     }
 
@@ -337,9 +337,9 @@ impl State {
     pub(super) fn answer(&mut self, cx: &Context, key: &IdempotencyKey, answer: &StoredAnswer) {
         if let Some(row) = self.keys.get_mut(&keys::id(cx, key))
             && row.body_digest == key.body_digest
-            && let StandsFor::Reserved { .. } = row.stands_for
+            && let StandsFor::Reserved { since } = row.stands_for
         {
-            row.stands_for = StandsFor::Answer(answer.clone());
+            row.stands_for = StandsFor::Answer { since, answer: answer.clone() };
             self.commits += 1;
         }
     }

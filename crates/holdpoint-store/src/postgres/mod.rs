@@ -18,10 +18,13 @@ mod key;
 mod lease;
 mod line;
 mod listen;
+mod partitions;
 mod read;
 mod rows;
 mod schema;
+mod shown;
 mod step;
+mod tidy;
 mod tls;
 mod watch;
 
@@ -55,8 +58,8 @@ use crate::clock::{Clock, from_ms};
 use crate::prepared::Prepared;
 use crate::{
     AuditRow, Bell, CancelReply, ChainCheck, Committed, Context, Decide, DecideReply, Error, IdempotencyKey,
-    InteractionFilter, KeyUse, Known, Loaded, Noted, NumberedEvents, PageRequest, PresetDue, Result,
-    RuleRelease, RunFilter, Standing, StartRun, Started, Stats, Step, Store, StoredAnswer, Taken,
+    InteractionFilter, KeyUse, Known, Loaded, Noted, NumberedEvents, PageRequest, PresetDue, RequestHead,
+    Result, RuleRelease, RunFilter, Standing, StartRun, Started, Stats, Step, Store, StoredAnswer, Taken,
 };
 
 /// How long an operation waits for a connection that is free; then the store is said to be away.
@@ -290,7 +293,7 @@ impl Store for PostgresStore {
         Ok(started)
     }
 
-    async fn commit(&self, cx: &Context, step: Step) -> Result<Committed> {
+    async fn commit(&self, cx: &Context, step: &Step<'_>) -> Result<Committed> {
         self.open()?;
         let (new, epoch, expected_seq) = Prepared::step(step)?;
         // What ends may be stored as long as the epoch lets it; what begins needs the lease.
@@ -398,9 +401,10 @@ impl Store for PostgresStore {
         cx: &Context,
         conversation: &ConversationId,
         run: RunId,
+        after: Option<u32>,
     ) -> Result<Vec<Arc<Message>>> {
         self.open()?;
-        again!(self, self.try_history(cx, conversation, run))
+        again!(self, self.try_history(cx, conversation, run, after))
     }
 
     async fn events(
@@ -412,6 +416,11 @@ impl Store for PostgresStore {
     ) -> Result<Option<NumberedEvents>> {
         self.open()?;
         again!(self, self.try_events(cx, run, after, limit))
+    }
+
+    async fn request(&self, cx: &Context, request: RequestId) -> Result<Option<RequestHead>> {
+        self.open()?;
+        again!(self, self.try_request(cx, request))
     }
 
     async fn moved(&self, known: &[Known]) -> Result<Vec<RunId>> {

@@ -14,16 +14,17 @@ use tokio_postgres::types::ToSql;
 use uuid::Uuid;
 
 use super::rows::{self, Done, RUN_COLUMNS, RunRow, due, select_request};
+use super::shown::{numbered, show};
 use super::{PostgresStore, Work};
 use crate::chain::{self, Kept};
 use crate::clock::from_ms;
 use crate::codes::{self, REQUEST_STATUSES};
-use crate::compact::{self, Entry, read_entry};
+use crate::compact::{self, Entry};
 use crate::facts::Request;
 use crate::places::{AgePlace, RunPlace};
 use crate::{
-    AuditRow, ChainCheck, Context, Error, InteractionFilter, Loaded, NumberedEvents, PageRequest, Result,
-    RunFilter, Stats, stored, views,
+    AuditRow, ChainCheck, Context, Error, InteractionFilter, Loaded, NumberedEvents, PageRequest,
+    RequestHead, Result, RunFilter, Stats, stored, views,
 };
 
 /// Rows a page looks at. A page that finds less than was asked for among them is short, and says where the next begins.
@@ -38,8 +39,9 @@ impl PostgresStore {
         let tenant = cx.tenant.as_str();
         let Some(row) = run_row(&view, tenant, run).await? else { return Ok(None) };
         let mut facts = Vec::new();
-        for (_, entry) in entries(&view, tenant, run, row.step_seq.saturating_sub(1), i64::MAX).await? {
-            for fact in entry.facts {
+        let step = row.step_seq.saturating_sub(1);
+        for (_, noted) in entries(&view, tenant, run, step, i64::MAX, |entry| entry.facts()).await? {
+            for fact in noted {
                 let request = match &fact {
                     compact::FactRef::Decided(id) => request(&view, tenant, *id).await?,
                     compact::FactRef::Expired(_)
@@ -57,6 +59,7 @@ impl PostgresStore {
             tools,
             epoch: row.epoch,
             next_seq: row.next_seq,
+            committed_round: row.committed_round,
             created_at: row.created_at,
             run: row.run,
         }))
@@ -67,12 +70,18 @@ impl PostgresStore {
         cx: &Context,
         conversation: &ConversationId,
         run: RunId,
+        after: Option<u32>,
     ) -> Done<Vec<Arc<Message>>> {
         let mut client = self.connection(Work::Own).await?;
         let view = snapshot(&mut client).await?;
         let tenant = cx.tenant.as_str();
         let row = run_row(&view, tenant, run).await?.filter(|row| row.run.conversation() == conversation);
         let Some(row) = row else { return Ok(Vec::new()) };
+        if let Some(round) = after {
+            let late = messages_from(&view, tenant, run, round.saturating_add(1)).await?.into_iter();
+            let committed = late.filter(|(round, _, _)| *round <= row.committed_round);
+            return Ok(committed.map(|(_, _, message)| message).collect());
+        }
         // Each run knows the one before it: collected backwards, read forwards.
         let mut chain = vec![(run, row.committed_round)];
         let mut previous = row.previous;
@@ -85,8 +94,8 @@ impl PostgresStore {
         }
         let mut history = Vec::new();
         for (run, committed) in chain.into_iter().rev() {
-            let entries = entries(&view, tenant, run, 0, i64::MAX).await?;
-            let messages = entries.into_iter().flat_map(|(_, entry)| entry.messages);
+            let entries = entries(&view, tenant, run, 0, i64::MAX, |entry| entry.messages()).await?;
+            let messages = entries.into_iter().flat_map(|(_, messages)| messages);
             let mut messages: Vec<_> = messages.filter(|(round, _, _)| *round <= committed).collect();
             // The answers of a round are written as they come, and read in the order of the calls.
             messages.sort_by_key(|(round, slot, _)| (*round, *slot));
@@ -112,11 +121,11 @@ impl PostgresStore {
         let mut events: NumberedEvents = Vec::new();
         let mut from = after;
         loop {
-            let found = entries(&client, tenant, run, from, ENTRIES).await?;
+            let found = entries(&client, tenant, run, from, ENTRIES, |entry| entry.events()).await?;
             let more = found.len() as i64 == ENTRIES;
             for (last, entry) in found {
-                let first = last + 1 - entry.events.len() as u64;
-                let numbered = (first..).zip(entry.events).filter(|(seq, _)| *seq > after);
+                let first = last + 1 - entry.len() as u64;
+                let numbered = (first..).zip(entry).filter(|(seq, _)| *seq > after);
                 events.extend(numbered.map(|(seq, json)| (seq, Arc::from(json))));
                 from = last;
             }
@@ -127,11 +136,26 @@ impl PostgresStore {
         }
     }
 
+    pub(super) async fn try_request(&self, cx: &Context, id: RequestId) -> Done<Option<RequestHead>> {
+        let client = self.pool.get().await?;
+        let sql = "SELECT q.tenant_id, q.run_id, q.seq, q.request_id, q.round, q.call, q.kind, q.digest, q.deadline, \
+                   q.opened_at, q.status, q.closure, r.snapshot_version, r.snapshot \
+                   FROM request q JOIN run r ON r.tenant_id = q.tenant_id AND r.run_id = q.run_id \
+                   WHERE q.tenant_id = $1 AND q.request_id = $2";
+        let statement = client.prepare_cached(sql).await?;
+        let Some(row) = client.query_opt(&statement, &[&cx.tenant.as_str(), &id.0]).await? else {
+            return Ok(None);
+        };
+        let request = rows::request(&row)?;
+        let agent = stored::agent(request.run(), rows::small(row.try_get(12)?), row.try_get(13)?)?;
+        Ok(Some(request.head(agent)))
+    }
+
     pub(super) async fn try_interaction(&self, cx: &Context, id: RequestId) -> Done<Option<Interaction>> {
         let mut client = self.connection(Work::New).await?;
         let view = snapshot(&mut client).await?;
         match request(&view, cx.tenant.as_str(), id).await? {
-            Some(request) => Ok(Some(show(&view, cx.tenant.as_str(), &request).await?)),
+            Some(request) => show(&view, cx.tenant.as_str(), &[request]).await?.pop().transpose(),
             None => Ok(None),
         }
     }
@@ -156,8 +180,8 @@ impl PostgresStore {
         found.truncate(limit);
         let next = if more { found.last().map(AgePlace::of) } else { looked_to };
         let mut items = Vec::with_capacity(found.len());
-        for request in &found {
-            items.extend(readable(show(&view, tenant, request).await)?);
+        for shown in show(&view, tenant, &found).await? {
+            items.extend(readable(shown)?);
         }
         Ok(Page { items, next_cursor: next.map(|place| place.write(&cx.tenant)) })
     }
@@ -287,14 +311,15 @@ async fn request(client: &impl GenericClient, tenant: &str, id: RequestId) -> Do
     client.query_opt(&statement, &[&tenant, &id.0]).await?.as_ref().map(rows::request).transpose()
 }
 
-/// Entries of a run's journal after an event, in order, with the number of their last event.
-async fn entries(
+/// What is wanted of the entries of a run's journal after an event, in order, with the number of their last event.
+async fn entries<T>(
     client: &impl GenericClient,
     tenant: &str,
     run: RunId,
     after: u64,
     limit: i64,
-) -> Done<Vec<(u64, Entry)>> {
+    wanted: fn(Entry<'_>) -> Result<T>,
+) -> Done<Vec<(u64, T)>> {
     let sql = "SELECT seq, body FROM journal WHERE tenant_id = $1 AND run_id = $2 AND seq > $3 ORDER BY seq LIMIT $4";
     let statement = client.prepare_cached(sql).await?;
     let after = i64::try_from(after).unwrap_or(i64::MAX);
@@ -302,37 +327,47 @@ async fn entries(
     let found = client.query(&statement, &parameters).await?;
     found
         .iter()
-        .map(|row| Ok((row.try_get::<_, i64>(0)? as u64, read_entry(run, row.try_get(1)?)?)))
+        .map(|row| Ok((row.try_get::<_, i64>(0)? as u64, wanted(Entry::of(run, row.try_get(1)?))?)))
         .collect()
 }
 
-/// The messages of the round in progress, read backwards until those of the round before it.
+/// The messages of the round in progress.
 async fn open_round(
     client: &impl GenericClient,
     tenant: &str,
     run: RunId,
     round: u32,
 ) -> Done<Vec<(u32, Arc<Message>)>> {
+    let late = messages_from(client, tenant, run, round).await?.into_iter();
+    Ok(late.filter(|(at, _, _)| *at == round).map(|(_, slot, message)| (slot, message)).collect())
+}
+
+/// The messages of a run from a round on, in order. Read backwards until one of a round before it: what is older is not
+/// looked at, however long the run is.
+async fn messages_from(
+    client: &impl GenericClient,
+    tenant: &str,
+    run: RunId,
+    round: u32,
+) -> Done<Vec<(u32, u32, Arc<Message>)>> {
     let sql = "SELECT seq, body FROM journal WHERE tenant_id = $1 AND run_id = $2 AND seq < $3 \
                ORDER BY seq DESC LIMIT $4";
     let statement = client.prepare_cached(sql).await?;
-    let (mut open, mut before, mut older) = (Vec::new(), i64::MAX, false);
+    let (mut late, mut before, mut older) = (Vec::new(), i64::MAX, false);
     while !older {
         let parameters: [&(dyn ToSql + Sync); 4] = [&tenant, &run.0, &before, &16i64];
         let found = client.query(&statement, &parameters).await?;
         for row in &found {
             before = row.try_get(0)?;
-            for (at, slot, message) in read_entry(run, row.try_get(1)?)?.messages {
-                older |= at < round;
-                if at == round {
-                    open.push((slot, message));
-                }
-            }
+            let messages = Entry::of(run, row.try_get(1)?).messages()?;
+            older |= messages.iter().any(|(at, _, _)| *at < round);
+            late.extend(messages.into_iter().filter(|(at, _, _)| *at >= round));
         }
         older |= found.len() < 16;
     }
-    open.sort_by_key(|(slot, _)| *slot);
-    Ok(open)
+    // The answers of a round are written as they come, and read in the order of the calls.
+    late.sort_by_key(|(round, slot, _)| (*round, *slot));
+    Ok(late)
 }
 
 async fn tools(
@@ -350,20 +385,10 @@ async fn tools(
 
 /// The event with this number.
 async fn event(client: &impl GenericClient, tenant: &str, run: RunId, seq: u64) -> Done<String> {
-    for (last, entry) in entries(client, tenant, run, seq.saturating_sub(1), 1).await? {
-        let first = last + 1 - entry.events.len() as u64;
-        if let Some((_, json)) = (first..).zip(entry.events).find(|(at, _)| *at == seq) {
-            return Ok(json);
-        }
+    match entries(client, tenant, run, seq.saturating_sub(1), 1, |entry| entry.events()).await?.pop() {
+        Some((last, events)) => Ok(numbered(run, last, events, seq)?),
+        None => Err(Error::Corrupt(format!("event {seq} of run {run} is gone")).into()),
     }
-    Err(Error::Corrupt(format!("event {seq} of run {run} is gone")).into())
-}
-
-async fn show(client: &impl GenericClient, tenant: &str, request: &Request) -> Done<Interaction> {
-    let row = run_row(client, tenant, request.run()).await?;
-    let row = row.ok_or_else(|| Error::Corrupt(format!("request {} has no run", request.id)))?;
-    let json = event(client, tenant, request.run(), request.seq).await?;
-    Ok(views::interaction(&row.run, request, &json)?)
 }
 
 /// What is shown of a run.
@@ -461,7 +486,7 @@ async fn records(client: &impl GenericClient, tenant: &str, run: RunId) -> Done<
     let statement = client.prepare_cached(sql).await?;
     let mut kept = Vec::new();
     for row in client.query(&statement, &[&tenant, &run.0]).await? {
-        kept.extend(read_entry(run, row.try_get(0)?)?.audit);
+        kept.extend(Entry::of(run, row.try_get(0)?).audit()?);
     }
     Ok(kept)
 }

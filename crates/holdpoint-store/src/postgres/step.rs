@@ -91,7 +91,7 @@ impl PostgresStore {
         )
         .await?;
         transaction.commit().await.map_err(of_commit)?;
-        Ok(Started::Created { at, has_history: previous.is_some() })
+        Ok(Started::Created { at, previous })
     }
 
     async fn insert_run(

@@ -16,6 +16,7 @@ mod read;
 mod readers;
 mod rows;
 mod step;
+mod tidy;
 mod txn;
 mod watch;
 mod writer;
@@ -39,8 +40,8 @@ use crate::clock::Clock;
 use crate::prepared::Prepared;
 use crate::{
     AuditRow, CancelReply, ChainCheck, Committed, Context, Decide, DecideReply, IdempotencyKey,
-    InteractionFilter, KeyUse, Known, Loaded, Noted, NumberedEvents, PageRequest, PresetDue, Result,
-    RuleRelease, RunFilter, StartRun, Started, Stats, Step, Store, StoredAnswer, Taken,
+    InteractionFilter, KeyUse, Known, Loaded, Noted, NumberedEvents, PageRequest, PresetDue, RequestHead,
+    Result, RuleRelease, RunFilter, StartRun, Started, Stats, Step, Store, StoredAnswer, Taken,
 };
 
 /// A store in one SQLite file.
@@ -112,7 +113,7 @@ impl Store for SqliteStore {
         self.writer.write("start", move |txn| txn.start(&cx, &new, key.as_ref())).await
     }
 
-    async fn commit(&self, cx: &Context, step: Step) -> Result<Committed> {
+    async fn commit(&self, cx: &Context, step: &Step<'_>) -> Result<Committed> {
         let cx = cx.clone();
         let (new, epoch, expected_seq) = Prepared::step(step)?;
         self.writer.write("commit", move |txn| txn.commit(&cx, &new, epoch, expected_seq)).await
@@ -192,9 +193,10 @@ impl Store for SqliteStore {
         cx: &Context,
         conversation: &ConversationId,
         run: RunId,
+        after: Option<u32>,
     ) -> Result<Vec<Arc<Message>>> {
         let conversation = conversation.clone();
-        let read = move |reader: &mut Reader, tenant| reader.history(tenant, &conversation, run);
+        let read = move |reader: &mut Reader, tenant| reader.history(tenant, &conversation, run, after);
         self.read(&cx.tenant, Vec::new(), read).await
     }
 
@@ -206,6 +208,10 @@ impl Store for SqliteStore {
         limit: usize,
     ) -> Result<Option<NumberedEvents>> {
         self.read(&cx.tenant, None, move |reader, tenant| reader.events(tenant, run, after, limit)).await
+    }
+
+    async fn request(&self, cx: &Context, request: RequestId) -> Result<Option<RequestHead>> {
+        self.read(&cx.tenant, None, move |reader, tenant| reader.head(tenant, request)).await
     }
 
     async fn moved(&self, known: &[Known]) -> Result<Vec<RunId>> {

@@ -3,15 +3,17 @@
 use std::fs::{File, OpenOptions, TryLockError};
 use std::path::{Path, PathBuf};
 
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 
 use crate::{Error, Result};
 
 /// The migrations, in order. The version of a file is how many of them it has had.
-const MIGRATIONS: [&str; 3] = [
+const MIGRATIONS: [&str; 4] = [
     include_str!("migrations/0001_start.sql"),
     include_str!("migrations/0002_effect.sql"),
-    include_str!("migrations/0003_terms.sql"),
+    include_str!("migrations/0003_tidy.sql"),
+    include_str!("migrations/0004_terms.sql"),
 ];
 
 /// The newest version of the file that is known here.
@@ -81,6 +83,7 @@ pub(super) fn writer(path: &Path) -> Result<Connection> {
     connection.pragma_update(None, "temp_store", "MEMORY")?;
     connection.pragma_update_and_check(None, "wal_autocheckpoint", CHECKPOINT_PAGES, |_| Ok(()))?;
     connection.pragma_update_and_check(None, "journal_size_limit", LOG_KEPT_BYTES, |_| Ok(()))?;
+    keep_plans(&connection)?;
     connection.set_prepared_statement_cache_capacity(128);
     migrate(&mut connection)?;
     Ok(connection)
@@ -91,8 +94,15 @@ pub(super) fn reader(path: &Path) -> Result<Connection> {
     let connection = Connection::open_with_flags(path, flags)?;
     connection.pragma_update(None, "query_only", true)?;
     connection.pragma_update(None, "cache_size", -READER_CACHE_KIB)?;
+    keep_plans(&connection)?;
     connection.set_prepared_statement_cache_capacity(64);
     Ok(connection)
+}
+
+/// A statement is planned once, and not anew for each value that is bound to it: every one of ours has its index.
+fn keep_plans(connection: &Connection) -> Result<()> {
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
+    Ok(())
 }
 
 /// The version of the schema, known or not; 0 where there is none yet.

@@ -15,9 +15,9 @@ use super::rows::{self, select_request};
 use crate::chain::{self, Kept};
 use crate::clock::from_ms;
 use crate::codes;
-use crate::compact::{self, Entry, read_entry};
+use crate::compact::{self, Entry};
 use crate::facts::Request;
-use crate::{AuditRow, ChainCheck, Error, Loaded, NumberedEvents, Result, stored, views};
+use crate::{AuditRow, ChainCheck, Error, Loaded, NumberedEvents, RequestHead, Result, stored, views};
 
 /// A run's row, with its snapshot read.
 pub(super) struct RunRow {
@@ -70,13 +70,23 @@ impl Reader {
         }
     }
 
+    pub(super) fn head(&self, tenant: i64, id: RequestId) -> Result<Option<RequestHead>> {
+        let Some(request) = self.request(tenant, id)? else { return Ok(None) };
+        let run = request.run();
+        let sql = "SELECT snapshot_version, snapshot FROM run WHERE tenant = ?1 AND id = ?2";
+        let mut statement = self.connection.prepare_cached(sql)?;
+        let (version, snapshot): (u32, Vec<u8>) =
+            statement.query_row(params![tenant, run.0.as_bytes()], |row| Ok((row.get(0)?, row.get(1)?)))?;
+        Ok(Some(request.head(stored::agent(run, version, &snapshot)?)))
+    }
+
     /// Entries of a run's journal after an event, in order, until there is enough.
     fn entries(
         &self,
         tenant: i64,
         run: RunId,
         after: u64,
-        mut each: impl FnMut(u64, Entry) -> bool,
+        mut each: impl FnMut(u64, Entry<'_>) -> Result<bool>,
     ) -> Result<()> {
         let sql = "SELECT seq, body FROM journal WHERE tenant = ?1 AND run = ?2 AND seq > ?3 ORDER BY seq";
         let mut statement = self.connection.prepare_cached(sql)?;
@@ -84,7 +94,7 @@ impl Reader {
         let mut rows = statement.query(params![tenant, run.0.as_bytes(), after])?;
         while let Some(row) = rows.next()? {
             let body = row.get_ref(1)?.as_blob().map_err(|error| Error::Corrupt(error.to_string()))?;
-            if !each(row.get::<_, i64>(0)? as u64, read_entry(run, body)?) {
+            if !each(row.get::<_, i64>(0)? as u64, Entry::of(run, body))? {
                 break;
             }
         }
@@ -95,8 +105,8 @@ impl Reader {
         let Some(row) = self.row(tenant, run)? else { return Ok(None) };
         let mut facts = Vec::new();
         self.entries(tenant, run, row.step_seq.saturating_sub(1), |_, entry| {
-            facts.extend(entry.facts);
-            true
+            facts.extend(entry.facts()?);
+            Ok(true)
         })?;
         let facts = facts
             .into_iter()
@@ -108,29 +118,35 @@ impl Reader {
             tools: self.tools(row.tool_set)?,
             epoch: row.epoch,
             next_seq: row.next_seq,
+            committed_round: row.committed_round,
             created_at: row.created_at,
             run: row.run,
         }))
     }
 
-    /// The messages of the round in progress, read backwards until those of the round before it.
+    /// The messages of the round in progress.
     fn open_round(&self, tenant: i64, run: RunId, round: u32) -> Result<Vec<(u32, Arc<Message>)>> {
+        let late = self.messages_from(tenant, run, round)?.into_iter();
+        Ok(late.filter(|(at, _, _)| *at == round).map(|(_, slot, message)| (slot, message)).collect())
+    }
+
+    /// The messages of a run from a round on, in order. Read backwards until one of a round before it: what is older is
+    /// not looked at, however long the run is.
+    fn messages_from(&self, tenant: i64, run: RunId, round: u32) -> Result<Vec<(u32, u32, Arc<Message>)>> {
         let sql = "SELECT body FROM journal WHERE tenant = ?1 AND run = ?2 ORDER BY seq DESC";
         let mut statement = self.connection.prepare_cached(sql)?;
         let mut rows = statement.query(params![tenant, run.0.as_bytes()])?;
-        let mut open = Vec::new();
+        let mut late = Vec::new();
         let mut older = false;
         while let Some(row) = rows.next()?.filter(|_| !older) {
             let body = row.get_ref(0)?.as_blob().map_err(|error| Error::Corrupt(error.to_string()))?;
-            for (at, slot, message) in read_entry(run, body)?.messages {
-                older |= at < round;
-                if at == round {
-                    open.push((slot, message));
-                }
-            }
+            let messages = Entry::of(run, body).messages()?;
+            older = messages.iter().any(|(at, _, _)| *at < round);
+            late.extend(messages.into_iter().filter(|(at, _, _)| *at >= round));
         }
-        open.sort_by_key(|(slot, _)| *slot);
-        Ok(open)
+        // The answers of a round are written as they come, and read in the order of the calls.
+        late.sort_by_key(|(round, slot, _)| (*round, *slot));
+        Ok(late)
     }
 
     fn tools(&mut self, tool_set: Option<i64>) -> Result<Arc<[ToolDefinition]>> {
@@ -155,10 +171,16 @@ impl Reader {
         tenant: i64,
         conversation: &ConversationId,
         run: RunId,
+        after: Option<u32>,
     ) -> Result<Vec<Arc<Message>>> {
         let Some(row) = self.row(tenant, run)?.filter(|row| row.run.conversation() == conversation) else {
             return Ok(Vec::new());
         };
+        if let Some(round) = after {
+            let late = self.messages_from(tenant, run, round.saturating_add(1))?.into_iter();
+            let committed = late.filter(|(round, _, _)| *round <= row.committed_round);
+            return Ok(committed.map(|(_, _, message)| message).collect());
+        }
         // Each run knows the one before it: collected backwards, read forwards.
         let mut chain = vec![(run, row.committed_round)];
         let mut previous = row.previous;
@@ -175,8 +197,8 @@ impl Reader {
         for (run, committed) in chain.into_iter().rev() {
             let mut messages = Vec::new();
             self.entries(tenant, run, 0, |_, entry| {
-                messages.extend(entry.messages.into_iter().filter(|(round, _, _)| *round <= committed));
-                true
+                messages.extend(entry.messages()?.into_iter().filter(|(round, _, _)| *round <= committed));
+                Ok(true)
             })?;
             // The answers of a round are written as they come, and read in the order of the calls.
             messages.sort_by_key(|(round, slot, _)| (*round, *slot));
@@ -199,10 +221,11 @@ impl Reader {
         }
         let mut events = Vec::new();
         self.entries(tenant, run, after, |last, entry| {
-            let first = last + 1 - entry.events.len() as u64;
-            let numbered = (first..).zip(entry.events).filter(|(seq, _)| *seq > after);
+            let entry = entry.events()?;
+            let first = last + 1 - entry.len() as u64;
+            let numbered = (first..).zip(entry).filter(|(seq, _)| *seq > after);
             events.extend(numbered.map(|(seq, json)| (seq, Arc::from(json))));
-            events.len() < limit
+            Ok(events.len() < limit)
         })?;
         events.truncate(limit);
         Ok(Some(events))
@@ -212,9 +235,10 @@ impl Reader {
     pub(super) fn event(&self, tenant: i64, run: RunId, seq: u64) -> Result<String> {
         let mut found = None;
         self.entries(tenant, run, seq.saturating_sub(1), |last, entry| {
-            let first = last + 1 - entry.events.len() as u64;
-            found = (first..).zip(entry.events).find(|(at, _)| *at == seq).map(|(_, json)| json);
-            false
+            let events = entry.events()?;
+            let first = last + 1 - events.len() as u64;
+            found = (first..).zip(events).find(|(at, _)| *at == seq).map(|(_, json)| json);
+            Ok(false)
         })?;
         found.ok_or_else(|| Error::Corrupt(format!("event {seq} of run {run} is gone")))
     }
@@ -261,7 +285,7 @@ impl Reader {
         let mut rows = statement.query(params![tenant, run.0.as_bytes()])?;
         while let Some(row) = rows.next()? {
             let body = row.get_ref(0)?.as_blob().map_err(|error| Error::Corrupt(error.to_string()))?;
-            kept.extend(read_entry(run, body)?.audit);
+            kept.extend(Entry::of(run, body).audit()?);
         }
         Ok(kept)
     }

@@ -76,7 +76,7 @@ impl Txn<'_> {
         }
         self.write_rows(&mut head, new, now)?;
         self.insert_run(&head, new, previous, now)?;
-        Ok(Started::Created { at: now, has_history: previous.is_some() })
+        Ok(Started::Created { at: now, previous })
     }
 
     pub(super) fn commit(

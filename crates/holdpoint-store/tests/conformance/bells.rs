@@ -197,7 +197,7 @@ mod between_instances {
             let mut unborn = Walk::unborn(&a, &ana(), "new");
             refused(unborn.try_start(None).await.map(drop));
             let start = ready.checked(1).await;
-            refused(a.store.commit(&ana(), ready.made(start, Next::Keep)).await.map(drop));
+            refused(a.store.commit(&ana(), &ready.made(start, Next::Keep)).await.map(drop));
             // What a tool brought that ran by then is stored: the run is still its own.
             let finished = working.finished(1, "written").await;
             working.stored(finished, Next::Keep).await;
@@ -274,7 +274,7 @@ mod between_instances {
             // A step of a run stands in the line where the others are turned away.
             let stepping = tokio::spawn({
                 let store = store.clone();
-                async move { store.commit(&ana(), step).await }
+                async move { store.commit(&ana(), &step).await }
             });
             tokio::time::sleep(Duration::from_millis(200)).await;
             lock.rollback().await.unwrap();

@@ -75,7 +75,7 @@ async fn a_run_given_back_keeps_its_facts(bed: Bed) {
     let (mut again, changes) = Walk::resumed(&bed.store, &ana(), walk.id()).await;
     assert_eq!((again.epoch, again.requests().len()), (3, 1));
     let step = again.made(changes, Next::Suspend);
-    assert!(matches!(bed.store.commit(&ana(), step).await.unwrap(), Committed::Done { .. }));
+    assert!(matches!(bed.store.commit(&ana(), &step).await.unwrap(), Committed::Done { .. }));
     again.run.add_active_ms(1);
 }
 
@@ -97,7 +97,7 @@ async fn a_closed_store_takes_nothing_more(bed: Bed) {
     let step = walk.made(changes, Next::Keep);
     bed.store.close().await.unwrap();
     bed.store.close().await.unwrap();
-    let refused = bed.store.commit(&ana(), step).await;
+    let refused = bed.store.commit(&ana(), &step).await;
     assert!(matches!(refused, Err(holdpoint_store::Error::Unavailable(_))), "{refused:?}");
     assert!(bed.store.load(&ana(), walk.id()).await.is_err());
 }

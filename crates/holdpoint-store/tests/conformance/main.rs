@@ -17,8 +17,11 @@ mod lists;
 #[cfg(feature = "postgres")]
 mod many;
 mod model;
+#[cfg(feature = "postgres")]
+mod partitions;
 mod starts;
 mod steps;
 mod terms;
+mod tidy;
 mod time;
 mod watch;

@@ -159,8 +159,8 @@ impl Both {
                 let Some((cx, run, settings)) = self.run(run).cloned() else { return };
                 let Some(step) = self.next_step(&cx, run, settings, next).await else { return };
                 let opened: Vec<_> = step.writes.opened.iter().map(|opened| opened.request).collect();
-                let a = memory.commit(&cx, step.clone()).await;
-                let b = durable.commit(&cx, step).await;
+                let a = memory.commit(&cx, &step).await;
+                let b = durable.commit(&cx, &step).await;
                 assert_eq!(format!("{a:?}"), format!("{b:?}"));
                 if let Ok(Committed::Done { .. }) = a {
                     self.requests.extend(opened);
@@ -170,8 +170,8 @@ impl Both {
                 let Some((cx, run, settings)) = self.run(run).cloned() else { return };
                 let Some(mut step) = self.next_step(&cx, run, settings, 0).await else { return };
                 step.epoch = step.epoch.saturating_sub(1);
-                let a = memory.commit(&cx, step.clone()).await;
-                let b = durable.commit(&cx, step).await;
+                let a = memory.commit(&cx, &step).await;
+                let b = durable.commit(&cx, &step).await;
                 assert_eq!(format!("{a:?}"), format!("{b:?}"));
             }
             Act::Decide { person, request, approve } => {
@@ -247,7 +247,13 @@ impl Both {
     }
 
     /// What a runtime would do next for a run, made from what is stored.
-    async fn next_step(&self, cx: &Context, run: RunId, settings: Settings, next: u8) -> Option<Step> {
+    async fn next_step(
+        &self,
+        cx: &Context,
+        run: RunId,
+        settings: Settings,
+        next: u8,
+    ) -> Option<Step<'static>> {
         use holdpoint_core::run::{Stage, Standing};
         let loaded = self.memory.store.load(cx, run).await.unwrap()?;
         if let Stage::Finished(_) | Stage::Failed = loaded.run.stage() {
@@ -296,9 +302,11 @@ impl Both {
             assert_eq!(memory.verify(cx, *run).await.unwrap(), durable.verify(cx, *run).await.unwrap());
             for n in 0..3 {
                 let conversation = conversation(&format!("conversation-{n}"));
-                let a = memory.history(cx, &conversation, *run).await.unwrap();
-                let b = durable.history(cx, &conversation, *run).await.unwrap();
-                assert_eq!(format!("{a:?}"), format!("{b:?}"));
+                for after in [None, Some(0), Some(1)] {
+                    let a = memory.history(cx, &conversation, *run, after).await.unwrap();
+                    let b = durable.history(cx, &conversation, *run, after).await.unwrap();
+                    assert_eq!(format!("{a:?}"), format!("{b:?}"));
+                }
             }
         }
         for cx in people() {

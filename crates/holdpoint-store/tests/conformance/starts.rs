@@ -28,7 +28,7 @@ async fn a_started_run_is_read_back_as_it_was(bed: Bed) {
     let mut walk = Walk::unborn(&bed, &ana(), "first");
     let started = walk.try_start(None).await.unwrap();
     let now = bed.store.now().await.unwrap();
-    assert!(matches!(started, Started::Created { at, has_history: false } if at == now), "{started:?}");
+    assert!(matches!(started, Started::Created { at, previous: None } if at == now), "{started:?}");
 
     let loaded = bed.store.load(&ana(), walk.id()).await.unwrap().unwrap();
     assert_eq!(serde_json::to_value(&loaded.run).unwrap(), serde_json::to_value(&walk.run).unwrap());
@@ -63,7 +63,7 @@ async fn a_conversation_is_its_owners(bed: Bed) {
 async fn conversations_of_one_name_in_two_tenants_are_two(bed: Bed) {
     Walk::started(&bed, &ana(), "one").await;
     let started = Walk::unborn(&bed, &cx("other", "bo"), "one").try_start(None).await.unwrap();
-    assert!(matches!(started, Started::Created { has_history: false, .. }), "{started:?}");
+    assert!(matches!(started, Started::Created { previous: None, .. }), "{started:?}");
 }
 
 async fn a_second_run_continues_the_history_of_the_first(bed: Bed) {
@@ -71,19 +71,33 @@ async fn a_second_run_continues_the_history_of_the_first(bed: Bed) {
     bed.clock.advance_ms(5);
     let mut second = Walk::unborn(&bed, &ana(), "one");
     let started = second.try_start(None).await.unwrap();
-    assert!(matches!(started, Started::Created { has_history: true, .. }), "{started:?}");
+    assert!(
+        matches!(started, Started::Created { previous: Some(run), .. } if run == first.id()),
+        "{started:?}"
+    );
 
     // User, reply with three calls, three answers, reply; then the next user message.
-    let all = bed.store.history(&ana(), &conversation("one"), second.id()).await.unwrap();
+    let all = bed.store.history(&ana(), &conversation("one"), second.id(), None).await.unwrap();
     assert_eq!(kinds(&all), "user assistant tool0 tool1 tool2 assistant user");
-    let of_first = bed.store.history(&ana(), &conversation("one"), first.id()).await.unwrap();
+    let of_first = bed.store.history(&ana(), &conversation("one"), first.id(), None).await.unwrap();
     assert_eq!(kinds(&of_first), "user assistant tool0 tool1 tool2 assistant");
+    // What is known of a run is not read again, nor what came before the run.
+    for (run, after, rest) in [
+        (first.id(), 0, "assistant tool0 tool1 tool2 assistant"),
+        (first.id(), 1, "assistant"),
+        (first.id(), 2, ""),
+        (first.id(), u32::MAX, ""),
+        (second.id(), 0, ""),
+    ] {
+        let late = bed.store.history(&ana(), &conversation("one"), run, Some(after)).await.unwrap();
+        assert_eq!(kinds(&late), rest, "after {after}");
+    }
     for (cx, conversation, run) in [
         (cx("other", "ana"), conversation("one"), second.id()),
         (ana(), conversation("two"), second.id()),
         (ana(), conversation("one"), holdpoint_protocol::RunId(uuid::Uuid::now_v7())),
     ] {
-        assert!(bed.store.history(&cx, &conversation, run).await.unwrap().is_empty());
+        assert!(bed.store.history(&cx, &conversation, run, None).await.unwrap().is_empty());
     }
 }
 
@@ -129,7 +143,7 @@ async fn a_run_is_started_once(bed: Bed) {
     assert!(matches!(refused, Err(Error::Inconsistent(_))), "{refused:?}");
     // Nothing of it is left: the conversation is still free.
     let started = bed.store.start(&ana(), start).await.unwrap();
-    assert!(matches!(started, Started::Created { has_history: false, .. }), "{started:?}");
+    assert!(matches!(started, Started::Created { previous: None, .. }), "{started:?}");
 }
 
 async fn a_run_is_started_for_the_one_who_asks(bed: Bed) {

@@ -80,7 +80,7 @@ async fn a_step_made_from_an_older_state_writes_nothing(bed: Bed) {
     decide(&bed.store, &ana(), walk.requests()[1], DecisionWord::Approve).await;
 
     let before = bed.store.events(&ana(), walk.id(), 0, 100).await.unwrap().unwrap();
-    assert_eq!(bed.store.commit(&ana(), step).await.unwrap(), Committed::Moved);
+    assert_eq!(bed.store.commit(&ana(), &step).await.unwrap(), Committed::Moved);
     assert_eq!(bed.store.events(&ana(), walk.id(), 0, 100).await.unwrap().unwrap(), before);
     // Read again, the fact is there, and the step goes through.
     let (mut walk, changes) = Walk::resumed(&bed.store, &ana(), walk.id()).await;
@@ -99,18 +99,18 @@ async fn a_step_of_a_lower_epoch_writes_nothing(bed: Bed) {
     let step = walk.made(changes, Next::Keep);
     for epoch in [0, 1, 3] {
         let step = Step { epoch, ..step.clone() };
-        assert_eq!(bed.store.commit(&ana(), step).await.unwrap(), Committed::Fenced, "{epoch}");
+        assert_eq!(bed.store.commit(&ana(), &step).await.unwrap(), Committed::Fenced, "{epoch}");
     }
     assert!(bed.store.interaction(&ana(), walk.requests()[0]).await.unwrap().is_none());
     let step = Step { epoch: 2, ..step };
-    assert!(matches!(bed.store.commit(&ana(), step).await.unwrap(), Committed::Done { .. }));
+    assert!(matches!(bed.store.commit(&ana(), &step).await.unwrap(), Committed::Done { .. }));
 }
 
 async fn a_step_of_another_tenant_writes_nothing(bed: Bed) {
     let mut walk = Walk::started(&bed, &ana(), "job").await;
     let changes = walk.proposed().await;
     let step = walk.made(changes, Next::Keep);
-    assert_eq!(bed.store.commit(&cx("other", "ana"), step).await.unwrap(), Committed::Fenced);
+    assert_eq!(bed.store.commit(&cx("other", "ana"), &step).await.unwrap(), Committed::Fenced);
     assert_eq!(bed.store.load(&ana(), walk.id()).await.unwrap().unwrap().next_seq, walk.next_seq);
 }
 
@@ -119,12 +119,9 @@ async fn a_step_that_says_nothing_to_watchers_is_stored_too(bed: Bed) {
     let before = bed.store.audit(&ana(), walk.id(), 0, 100).await.unwrap().len();
     walk.run.add_active_ms(1_234);
     let mut step = walk.made(holdpoint_core::run::Changes::default(), Next::Keep);
-    assert_eq!(
-        bed.store.commit(&ana(), step.clone()).await.unwrap(),
-        Committed::Done { next_seq: walk.next_seq }
-    );
+    assert_eq!(bed.store.commit(&ana(), &step).await.unwrap(), Committed::Done { next_seq: walk.next_seq });
     step.writes.audit = walk.first_record().await;
-    assert_eq!(bed.store.commit(&ana(), step).await.unwrap(), Committed::Done { next_seq: walk.next_seq });
+    assert_eq!(bed.store.commit(&ana(), &step).await.unwrap(), Committed::Done { next_seq: walk.next_seq });
 
     let loaded = bed.store.load(&ana(), walk.id()).await.unwrap().unwrap();
     assert_eq!(serde_json::to_value(&loaded.run).unwrap(), serde_json::to_value(&walk.run).unwrap());
@@ -148,11 +145,11 @@ async fn a_run_without_an_owner_takes_no_step(bed: Bed) {
     let mut walk = Walk::suspended(&bed, &ana(), "job").await;
     walk.run.add_active_ms(1);
     let step = walk.made(holdpoint_core::run::Changes::default(), Next::Keep);
-    assert_eq!(bed.store.commit(&ana(), step).await.unwrap(), Committed::Fenced);
+    assert_eq!(bed.store.commit(&ana(), &step).await.unwrap(), Committed::Fenced);
     let mut ended = Walk::suspended(&bed, &ana(), "other-job").await.decided_to_the_end().await;
     ended.run.add_active_ms(1);
     let step = ended.made(holdpoint_core::run::Changes::default(), Next::Keep);
-    assert_eq!(bed.store.commit(&ana(), step).await.unwrap(), Committed::Fenced);
+    assert_eq!(bed.store.commit(&ana(), &step).await.unwrap(), Committed::Fenced);
 }
 
 async fn an_attempt_is_started_once(bed: Bed) {
@@ -168,7 +165,7 @@ async fn an_attempt_is_started_once(bed: Bed) {
     for (seq, event) in (walk.next_seq..).zip(&mut again.writes.events) {
         *event = Arc::new(Event { seq: Some(seq), ..(**event).clone() });
     }
-    let refused = bed.store.commit(&ana(), again).await;
+    let refused = bed.store.commit(&ana(), &again).await;
     assert!(matches!(refused, Err(Error::Inconsistent(_))), "{refused:?}");
     assert_eq!(bed.store.load(&ana(), walk.id()).await.unwrap().unwrap().next_seq, walk.next_seq);
     // The store takes other steps after it.
@@ -222,10 +219,10 @@ async fn a_claim_needs_the_stored_decision_it_spends(bed: Bed) {
     for (what, change) in wrong {
         let mut step = right.clone();
         change(&mut step.writes.executions[0]);
-        let refused = bed.store.commit(&ana(), step).await;
+        let refused = bed.store.commit(&ana(), &step).await;
         assert!(matches!(refused, Err(Error::Inconsistent(_))), "{what}: {refused:?}");
     }
-    assert!(matches!(bed.store.commit(&ana(), right).await.unwrap(), Committed::Done { .. }));
+    assert!(matches!(bed.store.commit(&ana(), &right).await.unwrap(), Committed::Done { .. }));
 }
 
 fn set(
@@ -252,7 +249,7 @@ async fn a_step_that_contradicts_itself_writes_nothing(bed: Bed) {
     };
     let token = EventBody::Token(holdpoint_protocol::Piece { data: "x".into() });
     let token = Arc::new(Event { body: token, ..(*right.writes.events[0]).clone() });
-    let wrong: [(&str, &dyn Fn(&mut Step)); 7] = [
+    let wrong: [(&str, &dyn Fn(&mut Step<'static>)); 7] = [
         ("an event with a gap before it", &|step| step.writes.events[0] = renumbered(Some(9))),
         ("an event without a number", &|step| step.writes.events[0] = renumbered(None)),
         ("an event that is not kept", &|step| step.writes.events[0] = Arc::clone(&token)),
@@ -272,7 +269,7 @@ async fn a_step_that_contradicts_itself_writes_nothing(bed: Bed) {
     for (what, change) in wrong {
         let mut step = right.clone();
         change(&mut step);
-        let refused = bed.store.commit(&ana(), step).await;
+        let refused = bed.store.commit(&ana(), &step).await;
         assert!(matches!(refused, Err(Error::Inconsistent(_))), "{what}: {refused:?}");
         assert!(
             bed.store.interaction(&ana(), right.writes.opened[1].request).await.unwrap().is_none(),
@@ -281,7 +278,7 @@ async fn a_step_that_contradicts_itself_writes_nothing(bed: Bed) {
     }
     let untouched = bed.store.interaction(&ana(), other.requests()[0]).await.unwrap().unwrap();
     assert_eq!(untouched.status, InteractionStatus::Pending);
-    assert!(matches!(bed.store.commit(&ana(), right).await.unwrap(), Committed::Done { .. }));
+    assert!(matches!(bed.store.commit(&ana(), &right).await.unwrap(), Committed::Done { .. }));
 }
 
 async fn a_run_does_not_end_with_a_request_open(bed: Bed) {
@@ -290,21 +287,24 @@ async fn a_run_does_not_end_with_a_request_open(bed: Bed) {
     walk.stored(changes, Next::Keep).await;
     let changes = walk.checked(0).await;
     let step = walk.made(changes, Next::End);
-    let refused = bed.store.commit(&ana(), step).await;
+    let refused = bed.store.commit(&ana(), &step).await;
     assert!(matches!(refused, Err(Error::Inconsistent(_))), "{refused:?}");
 }
 
 async fn a_history_holds_a_round_from_its_commit_on(bed: Bed) {
     let walk = Walk::suspended(&bed, &ana(), "job").await;
-    let history = bed.store.history(&ana(), &conversation("job"), walk.id()).await.unwrap();
+    let history = bed.store.history(&ana(), &conversation("job"), walk.id(), None).await.unwrap();
     assert_eq!(kinds(&history), "user");
     decide(&bed.store, &ana(), walk.requests()[0], DecisionWord::Decline).await;
     decide(&bed.store, &ana(), walk.requests()[1], DecisionWord::Approve).await;
     let (mut walk, changes) = Walk::resumed(&bed.store, &ana(), walk.id()).await;
     walk.stored(changes, Next::Keep).await;
-    let history = bed.store.history(&ana(), &conversation("job"), walk.id()).await.unwrap();
+    let history = bed.store.history(&ana(), &conversation("job"), walk.id(), None).await.unwrap();
     assert_eq!(kinds(&history), "user");
+    // The answers of the round in progress are read as such, and not as history.
+    let late = bed.store.history(&ana(), &conversation("job"), walk.id(), Some(0)).await.unwrap();
+    assert_eq!(kinds(&late), "");
     walk.executed(2, "build ok", Next::Keep).await;
-    let history = bed.store.history(&ana(), &conversation("job"), walk.id()).await.unwrap();
+    let history = bed.store.history(&ana(), &conversation("job"), walk.id(), None).await.unwrap();
     assert_eq!(kinds(&history), "user assistant tool0 tool1 tool2");
 }

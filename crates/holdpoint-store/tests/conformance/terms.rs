@@ -244,7 +244,7 @@ async fn a_step_that_a_reminder_overtook_is_made_again(bed: Bed) {
     let noted = bed.store.remind_due(10).await.unwrap();
     assert_eq!(noted.iter().map(|noted| noted.owner).collect::<Vec<_>>(), [Owner::Here, Owner::Here]);
     let step = walk.made(holdpoint_core::run::Changes::default(), Next::Keep);
-    assert_eq!(bed.store.commit(&ana(), step).await.unwrap(), holdpoint_store::Committed::Moved);
+    assert_eq!(bed.store.commit(&ana(), &step).await.unwrap(), holdpoint_store::Committed::Moved);
     let loaded = bed.store.load(&ana(), walk.id()).await.unwrap().unwrap();
     assert_eq!((loaded.next_seq, loaded.facts.len(), loaded.epoch), (walk.next_seq + 2, 0, 1));
 }

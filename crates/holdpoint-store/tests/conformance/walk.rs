@@ -1,6 +1,7 @@
 //! A run that is walked through its life by hand, with the real run machine: what a store is given is what a runtime
 //! would give it.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use holdpoint_core::arguments::Arguments;
@@ -163,15 +164,16 @@ impl Walk {
         walk
     }
 
-    pub fn made(&self, changes: Changes, next: Next) -> Step {
+    pub fn made(&self, changes: Changes, next: Next) -> Step<'static> {
         let writes = self.writes(changes);
-        Step { run: self.run.clone(), epoch: self.epoch, expected_seq: self.next_seq, writes, next }
+        let run = Cow::Owned(self.run.clone());
+        Step { run, epoch: self.epoch, expected_seq: self.next_seq, writes, next }
     }
 
     /// Stores a step; it must go through.
     pub async fn stored(&mut self, changes: Changes, next: Next) {
         let step = self.made(changes, next);
-        match self.store.commit(&self.cx, step).await.unwrap() {
+        match self.store.commit(&self.cx, &step).await.unwrap() {
             Committed::Done { next_seq } => self.next_seq = next_seq,
             other => panic!("{other:?}"),
         }
@@ -205,10 +207,15 @@ impl Walk {
     pub async fn suspended_with(bed: &Bed, cx: &Context, name: &str, settings: Settings) -> Self {
         let mut walk = Self::started(bed, cx, name).await;
         walk.settings = settings;
-        let changes = walk.proposed().await;
-        walk.stored(changes, Next::Keep).await;
-        walk.executed(0, "contents of notes.txt", Next::Suspend).await;
-        walk
+        walk.until_suspended().await
+    }
+
+    /// The same of one that was started.
+    pub async fn until_suspended(mut self) -> Self {
+        let changes = self.proposed().await;
+        self.stored(changes, Next::Keep).await;
+        self.executed(0, "contents of notes.txt", Next::Suspend).await;
+        self
     }
 
     /// A call starts and, in a second step, ends.

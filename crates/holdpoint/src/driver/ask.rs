@@ -23,7 +23,7 @@ impl Driver {
         self.offered = None;
         let request = ModelRequest {
             instructions: Arc::clone(&self.agent.instructions),
-            messages: self.history.messages(),
+            messages: self.told(),
             tools: Arc::clone(self.tools.definitions()),
             stream: self.agent.stream,
             cancel: cancel.clone(),

@@ -1,13 +1,15 @@
 //! Storing a step, and what follows from its being stored: the history grows, watchers see it, handlers are asked.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use holdpoint_core::message::Message;
 use holdpoint_core::run::{Changes, Effect};
-use holdpoint_protocol::{ApprovalRequest, Event, EventBody};
+use holdpoint_protocol::{ApprovalRequest, Event, EventBody, RunId};
 use holdpoint_store::{Committed, Error, IdempotencyKey, Loaded, Next, StartRun, Step, Writes};
 
 use super::Driver;
+use crate::histories::Known;
 use crate::outcome::Ended;
 
 /// What came of storing a step.
@@ -24,13 +26,11 @@ impl Driver {
     pub(super) async fn commit(&mut self, changes: Changes, next: Next) -> Stored {
         let mut writes = writes(self.run.id(), self.next_seq, changes);
         writes.tools = self.new_tools.clone();
-        let events = writes.events.clone();
-        let messages = writes.messages.clone();
-        let committed_round = writes.committed_round;
-        let opened = !writes.opened.is_empty();
-        let step =
-            Step { run: self.run.clone(), epoch: self.epoch, expected_seq: self.next_seq, writes, next };
-        match self.persist(step).await {
+        let run = Cow::Borrowed(&self.run);
+        let step = Step { run, epoch: self.epoch, expected_seq: self.next_seq, writes, next };
+        let committed = self.persist(&step).await;
+        let Writes { events, messages, opened, committed_round, .. } = step.writes;
+        match committed {
             Some(Committed::Done { next_seq }) => self.next_seq = next_seq,
             Some(Committed::Moved) => return Stored::Moved,
             Some(Committed::Fenced) => {
@@ -42,38 +42,26 @@ impl Driver {
         self.new_tools = None;
         holdpoint_store::failpoint("after_step");
         self.history.grow(messages, committed_round);
-        self.publish(&events, opened);
+        self.publish(&events, !opened.is_empty());
         Stored::Done
     }
 
     /// Commits, and keeps trying while the store is away: what is in memory is not lost, and nothing runs meanwhile.
-    async fn persist(&self, step: Step) -> Option<Committed> {
-        self.rt
-            .persist(|| {
-                let step = step.clone();
-                async {
-                    let events = step.writes.events.len() as u64;
-                    let (epoch, expected) = (step.epoch, step.expected_seq);
-                    match self.rt.store.commit(&self.cx, step).await {
-                        // The connection broke while it was being committed: look before doing it again.
-                        Err(Error::CommitUnknown(why)) => {
-                            match self.rt.store.load(&self.cx, self.run.id()).await? {
-                                Some(now)
-                                    if now.epoch == epoch
-                                        && now.next_seq >= expected + events
-                                        && events > 0 =>
-                                {
-                                    Ok(Committed::Done { next_seq: expected + events })
-                                }
-                                Some(now) if now.epoch > epoch => Ok(Committed::Fenced),
-                                Some(_) | None => Err(Error::Unavailable(why)),
-                            }
-                        }
-                        other => other,
-                    }
+    async fn persist(&self, step: &Step<'_>) -> Option<Committed> {
+        let events = step.writes.events.len() as u64;
+        let (epoch, expected) = (step.epoch, step.expected_seq);
+        let commit = async || match self.rt.store.commit(&self.cx, step).await {
+            // The connection broke while it was being committed: look before doing it again.
+            Err(Error::CommitUnknown(why)) => match self.rt.store.load(&self.cx, self.run.id()).await? {
+                Some(now) if now.epoch == epoch && now.next_seq >= expected + events && events > 0 => {
+                    Ok(Committed::Done { next_seq: expected + events })
                 }
-            })
-            .await
+                Some(now) if now.epoch > epoch => Ok(Committed::Fenced),
+                Some(_) | None => Err(Error::Unavailable(why)),
+            },
+            other => other,
+        };
+        self.rt.persist(commit).await
     }
 
     /// The first step of a new run, in the form the store takes, and what is left to do once it is stored.
@@ -95,10 +83,14 @@ impl Driver {
     }
 
     /// The first step is stored: it is shown before anything else can be stored of the run.
-    pub(crate) fn began(&mut self, first: FirstStep, has_history: bool) {
+    pub(crate) fn began(&mut self, first: FirstStep, previous: Option<RunId>) {
         self.next_seq += first.events.len() as u64;
-        if has_history {
-            self.history = History::default();
+        if let Some(previous) = previous {
+            self.history = History::after(self.rt.histories.take_whole(
+                self.run.tenant(),
+                self.run.conversation(),
+                previous,
+            ));
         }
         self.history.grow(first.messages, first.committed_round);
         self.publish(&first.events, first.opened);
@@ -138,7 +130,7 @@ pub(crate) struct FirstStep {
 }
 
 /// The changes of one or more steps in the form the store takes.
-fn writes(run: holdpoint_protocol::RunId, first_seq: u64, changes: Changes) -> Writes {
+fn writes(run: RunId, first_seq: u64, changes: Changes) -> Writes {
     let mut committed_round = None;
     let events = (first_seq..)
         .zip(changes.events)
@@ -168,54 +160,96 @@ fn writes(run: holdpoint_protocol::RunId, first_seq: u64, changes: Changes) -> W
 /// What the model is told: the committed rounds, and what the open one holds so far.
 #[derive(Debug, Default)]
 pub(crate) struct History {
-    committed: Option<Vec<Arc<Message>>>,
+    /// What is remembered or was read; the rest is read when the model is to be asked.
+    known: Option<Known>,
+    /// The highest committed round of the run: up to it all has to be known.
+    round: u32,
     open: Vec<(u32, Arc<Message>)>,
 }
 
 impl History {
     /// Of a new conversation: nothing needs to be read.
     pub(crate) fn fresh() -> Self {
-        Self { committed: Some(Vec::new()), open: Vec::new() }
+        Self { known: Some(Known::default()), ..Self::default() }
     }
 
-    /// Of a loaded run: read when the model is next asked.
-    pub(crate) fn of(loaded: &Loaded) -> Self {
-        Self { committed: None, open: loaded.open.clone() }
+    /// Of a new run in a conversation of which this is known.
+    fn after(known: Option<Known>) -> Self {
+        Self { known, ..Self::default() }
+    }
+
+    /// Of a loaded run, with what is remembered of it. That may end before what is stored, when another instance carried
+    /// the run on meanwhile.
+    pub(crate) fn of(loaded: &Loaded, remembered: Option<Known>) -> Self {
+        let round = loaded.committed_round;
+        let known = remembered.filter(|known| known.round <= round);
+        Self { known, round, open: loaded.open.clone() }
     }
 
     pub(super) fn reopen(&mut self, loaded: &Loaded) {
         self.open = loaded.open.clone();
     }
 
-    pub(crate) fn grow(&mut self, messages: Vec<(u32, u32, Arc<Message>)>, committed_round: Option<u32>) {
+    fn is_whole(&self) -> bool {
+        self.known.as_ref().is_some_and(|known| known.round == self.round)
+    }
+
+    fn grow(&mut self, messages: Vec<(u32, u32, Arc<Message>)>, committed_round: Option<u32>) {
+        // What does not follow on what is known is read with the rest.
+        let is_whole = self.is_whole();
+        let mut known = self.known.as_mut().filter(|_| is_whole);
         for (round, slot, message) in messages {
-            if round == 0 {
-                if let Some(committed) = &mut self.committed {
-                    committed.push(message);
-                }
-            } else {
-                self.open.push((slot, message));
+            match &mut known {
+                Some(known) if round == 0 => known.extend([message]),
+                None if round == 0 => {}
+                Some(_) | None => self.open.push((slot, message)),
             }
         }
-        if committed_round.is_some() {
+        if let Some(round) = committed_round {
+            self.round = round;
             self.open.sort_by_key(|(slot, _)| *slot);
-            let round = self.open.drain(..).map(|(_, message)| message);
-            match &mut self.committed {
-                Some(committed) => committed.extend(round),
-                None => drop(round),
+            let messages = std::mem::take(&mut self.open).into_iter().map(|(_, message)| message);
+            if let Some(known) = known {
+                known.extend(messages);
+                known.round = round;
             }
         }
     }
 
-    pub(super) fn is_loaded(&self) -> bool {
-        self.committed.is_some()
+    fn messages(&self) -> Vec<Arc<Message>> {
+        self.known.as_ref().map(|known| known.messages.clone()).unwrap_or_default()
+    }
+}
+
+impl Driver {
+    /// What the model is told in the next round.
+    pub(super) fn told(&self) -> Vec<Arc<Message>> {
+        self.history.messages()
     }
 
-    pub(super) fn messages(&self) -> Vec<Arc<Message>> {
-        self.committed.clone().unwrap_or_default()
+    /// The conversation is read when the model is to be asked, and not before; and of it only what this process does not
+    /// remember.
+    pub(super) async fn knows_history(&mut self, effects: &[Effect]) -> bool {
+        let asks = effects.iter().any(|effect| matches!(effect, Effect::CallModel { .. }));
+        if !asks || self.history.is_whole() {
+            return true;
+        }
+        let (store, cx, run) = (&self.rt.store, &self.cx, &self.run);
+        let after = self.history.known.as_ref().map(|known| known.round);
+        let read = || store.history(cx, run.conversation(), run.id(), after);
+        let Some(rest) = self.rt.persist(read).await else { return false };
+        let known = self.history.known.get_or_insert_default();
+        known.extend(rest);
+        known.round = self.history.round;
+        true
     }
 
-    pub(crate) fn know(&mut self, messages: Vec<Arc<Message>>) {
-        self.committed = Some(messages);
+    /// What is known of the conversation is remembered for whoever takes it up next.
+    pub(super) fn remember_history(&mut self, next: Next) {
+        if let Some(known) = self.history.known.take() {
+            let ended = next == Next::End;
+            let (tenant, conversation) = (self.run.tenant(), self.run.conversation());
+            self.rt.histories.put(tenant, conversation, self.run.id(), known, ended);
+        }
     }
 }

@@ -374,23 +374,6 @@ impl Driver {
         }
     }
 
-    /// The conversation is read when the model is to be asked, and not before.
-    async fn knows_history(&mut self, effects: &[Effect]) -> bool {
-        let asks = effects.iter().any(|effect| matches!(effect, Effect::CallModel { .. }));
-        if !asks || self.history.is_loaded() {
-            return true;
-        }
-        let (store, cx, run) = (&self.rt.store, &self.cx, &self.run);
-        let read = self.rt.persist(|| store.history(cx, run.conversation(), run.id())).await;
-        match read {
-            Some(messages) => {
-                self.history.know(messages);
-                true
-            }
-            None => false,
-        }
-    }
-
     async fn load(&self) -> Option<Loaded> {
         self.rt.persist(|| self.rt.store.load(&self.cx, self.run.id())).await.flatten()
     }
@@ -405,6 +388,7 @@ impl Driver {
         if let Some(asking) = self.asking.take() {
             asking.cancel();
         }
+        self.remember_history(next);
         self.rt.drivers.remove(self.run.id(), &self.tx);
         match (next, self.ended.take()) {
             (Next::End, Some(ended)) => {

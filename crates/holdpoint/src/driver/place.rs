@@ -15,6 +15,7 @@ use super::commit::History;
 use super::{Driver, Inbox};
 use crate::RunInfo;
 use crate::agent::Agent;
+use crate::histories::Known;
 use crate::inner::{Inner, tool_context};
 
 /// Where a driver takes a run up.
@@ -31,13 +32,13 @@ impl Place {
         Self { epoch: 1, next_seq: 1, open: OpenRound::default(), history: History::fresh() }
     }
 
-    /// Where a stored run stands.
-    pub(crate) fn of(loaded: &Loaded, argument_bytes: usize) -> Self {
+    /// Where a stored run stands, with what is remembered of its conversation.
+    pub(crate) fn of(loaded: &Loaded, remembered: Option<Known>, argument_bytes: usize) -> Self {
         Self {
             epoch: loaded.epoch,
             next_seq: loaded.next_seq,
             open: open_round(loaded, argument_bytes),
-            history: History::of(loaded),
+            history: History::of(loaded, remembered),
         }
     }
 }
@@ -51,7 +52,7 @@ impl Driver {
         cx: Context,
         run: Run,
     ) -> Self {
-        let inbox = rt.drivers.register(run.id());
+        let inbox = rt.drivers.register(&cx.tenant, run.id());
         Self::at(rt, agent, model, cx, run, Place::new(), inbox)
     }
 

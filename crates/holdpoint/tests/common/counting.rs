@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use holdpoint::core::decision::CancelKind;
@@ -26,7 +27,7 @@ impl Counting {
     pub fn taken(&self) -> BTreeMap<&'static str, usize> {
         let mut calls = std::mem::take(&mut *self.calls.lock().unwrap());
         let regularly =
-            ["now", "next_deadline", "expire_due", "presets_due", "remind_due", "recover", "owned"];
+            ["now", "next_deadline", "expire_due", "presets_due", "remind_due", "recover", "owned", "tidy"];
         calls.retain(|name, _| !regularly.contains(name));
         calls
     }
@@ -53,6 +54,11 @@ counted! {
 }
 
 counted! {
+    impl Tidy {}
+    tidy(keep: Option<Duration>, limit: usize) -> Tidied;
+}
+
+counted! {
     impl Store {
         fn instance(&self) -> InstanceId {
             self.inner.instance()
@@ -63,7 +69,7 @@ counted! {
     }
     now() -> Timestamp;
     start(cx: &Context, start: StartRun) -> Started;
-    commit(cx: &Context, step: Step) -> Committed;
+    commit(cx: &Context, step: &Step<'_>) -> Committed;
     load(cx: &Context, run: RunId) -> Option<Loaded>;
     take(cx: &Context, run: RunId) -> Option<Loaded>;
     recover(limit: usize) -> Vec<Taken>;
@@ -77,8 +83,9 @@ counted! {
     close_due(cx: &Context, request: RequestId, release: Option<RuleRelease>) -> Option<Noted>;
     remind_due(limit: usize) -> Vec<Noted>;
     next_deadline() -> Option<Timestamp>;
-    history(cx: &Context, conversation: &ConversationId, run: RunId) -> Vec<Arc<Message>>;
+    history(cx: &Context, conversation: &ConversationId, run: RunId, after: Option<u32>) -> Vec<Arc<Message>>;
     events(cx: &Context, run: RunId, after: u64, limit: usize) -> Option<NumberedEvents>;
+    request(cx: &Context, request: RequestId) -> Option<RequestHead>;
     moved(known: &[Known]) -> Vec<RunId>;
     newest_pending(cx: &Context, limit: usize) -> Vec<(Timestamp, RequestId)>;
     interaction(cx: &Context, request: RequestId) -> Option<Interaction>;

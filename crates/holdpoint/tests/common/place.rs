@@ -182,7 +182,7 @@ impl Process {
     /// What is in the history of a run's conversation.
     pub fn history(&self, run: RunId) -> Vec<Arc<Message>> {
         let conversation = self.view(run).conversation_id;
-        self.run(async |runtime| runtime.store().history(&local(), &conversation, run).await.unwrap())
+        self.run(async |runtime| runtime.store().history(&local(), &conversation, run, None).await.unwrap())
     }
 
     /// How the calls in the history ended, in its order.

@@ -1,0 +1,157 @@
+//! Decisions at 16 clients on PostgreSQL: the store's, beside the bare statement, and beside the same statement that rings
+//! other instances from inside of its transaction - each over runs of its own, in the same minute.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
+
+use holdpoint::local;
+use holdpoint::prelude::*;
+use holdpoint::protocol::{RequestId, RunId};
+use holdpoint::store::{Decide, DecideReply};
+use holdpoint_bench_harness::{Arguments, Deviations, Expect, Line};
+
+use crate::agent::Log;
+use crate::database;
+use crate::runs::Ours;
+
+/// Who decide at a time.
+const CLIENTS: usize = 16;
+/// Bytes of the event and the record that a decision leaves in the journal.
+const JOURNAL_BYTES: usize = 300;
+
+/// What a decision cannot do with less of: the compare-and-set, the run's numbers, the event, in one statement.
+const BARE: &str = "WITH closed AS (UPDATE request SET status = 1, closure = $4 \
+    WHERE tenant_id = $1 AND request_id = $3 AND status = 0 RETURNING run_id), \
+    moved AS (UPDATE run SET open_requests = run.open_requests - 1, next_seq = run.next_seq + 1, owner = $5, \
+    epoch = run.epoch + 1, status = 0 WHERE run.tenant_id = $1 AND run.run_id = $2 \
+    AND EXISTS (SELECT 1 FROM closed) RETURNING next_seq - 1 AS seq), \
+    kept AS (INSERT INTO journal (tenant_id, run_id, seq, body) SELECT $1, $2, seq, $4 FROM moved) \
+    SELECT seq FROM moved";
+
+/// Measures and prints the line.
+pub async fn measure(arguments: &Arguments) {
+    let path = arguments.path.as_str();
+    assert!(database::is_postgres(path), "DECIDE is about PostgreSQL: give its URL with --path");
+    database::remove(path).await;
+    let ours = Arc::new(Ours::new(Log::new(Expect::Gated), Some(database::open(path).await)));
+    let mut found = Deviations::default();
+    let each = arguments.n / 3;
+    let waiting = suspend(&ours, 3 * each, &mut found).await;
+    let (mine, rest) = waiting.split_at(each);
+    let (bare, notified) = rest.split_at(each);
+
+    let bare = statements(path, bare, BARE, &mut found).await;
+    let mine = ours_a_second(&ours, mine, &mut found).await;
+    let notify = BARE.replace("SELECT seq FROM moved", "SELECT seq, pg_notify('bench', $2::text) FROM moved");
+    let notified = statements(path, notified, &notify, &mut found).await;
+    let mut line = Line::new("holdpoint", arguments.workload.name());
+    line.set("clients", CLIENTS);
+    line.set("decisions", each);
+    line.number("decisions_per_s", mine);
+    line.number("bare_per_s", bare);
+    line.number("notify_in_transaction_per_s", notified);
+    line.number("of_bare", mine / bare);
+    line.number("times_notify", mine / notified);
+    line.print(&found);
+    database::remove(path).await;
+}
+
+async fn suspend(ours: &Arc<Ours>, n: usize, found: &mut Deviations) -> Vec<(RunId, RequestId)> {
+    let next = Arc::new(AtomicUsize::new(0));
+    let lanes: Vec<_> = (0..64)
+        .map(|_| {
+            let (ours, next) = (Arc::clone(ours), Arc::clone(&next));
+            tokio::spawn(async move {
+                let (mut waiting, mut found) = (Vec::new(), Deviations::default());
+                while next.fetch_add(1, Ordering::Relaxed) < n {
+                    let run = ours.suspend(&local(), &mut found).await;
+                    let view =
+                        ours.runtime.store().run(&local(), run).await.expect("a store").expect("a run");
+                    waiting.push((run, view.pending[0].request_id));
+                }
+                (waiting, found)
+            })
+        })
+        .collect();
+    let mut waiting = Vec::with_capacity(n);
+    for lane in lanes {
+        let (more, wrong) = lane.await.expect("no lane panicked");
+        waiting.extend(more);
+        found.merge(wrong);
+    }
+    waiting
+}
+
+/// The store's decisions a second.
+async fn ours_a_second(ours: &Arc<Ours>, waiting: &[(RunId, RequestId)], found: &mut Deviations) -> f64 {
+    let waiting: Arc<[_]> = waiting.into();
+    let next = Arc::new(AtomicUsize::new(0));
+    let from = Instant::now();
+    let clients: Vec<_> = (0..CLIENTS)
+        .map(|_| {
+            let (ours, next, waiting) = (Arc::clone(ours), Arc::clone(&next), Arc::clone(&waiting));
+            tokio::spawn(async move {
+                let mut refused = 0;
+                while let Some((_, request)) = waiting.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let decide = Decide {
+                        request: *request,
+                        word: DecisionWord::Decline,
+                        by: By { actor: Some(local().actor), via: Via::Human },
+                        digest: None,
+                        reason: None,
+                        arguments: None,
+                        result: None,
+                        then: holdpoint::protocol::Then::Continue,
+                    };
+                    let reply = ours.runtime.store().decide(&local(), decide).await.expect("a store");
+                    refused += u64::from(!matches!(reply, DecideReply::Taken { .. }));
+                }
+                refused
+            })
+        })
+        .collect();
+    for client in clients {
+        if client.await.expect("no client panicked") > 0 {
+            found.note("decision", "the store did not take it");
+        }
+    }
+    waiting.len() as f64 / from.elapsed().as_secs_f64()
+}
+
+/// A statement a second, each client on a connection of its own.
+async fn statements(url: &str, waiting: &[(RunId, RequestId)], sql: &str, found: &mut Deviations) -> f64 {
+    let waiting: Arc<[_]> = waiting.into();
+    let next = Arc::new(AtomicUsize::new(0));
+    let mut clients = Vec::new();
+    for _ in 0..CLIENTS {
+        let client = database::client(url).await;
+        let statement = client.prepare(sql).await.expect("a statement");
+        clients.push((client, statement));
+    }
+    let from = Instant::now();
+    let clients: Vec<_> = clients
+        .into_iter()
+        .map(|(client, statement)| {
+            let (next, waiting) = (Arc::clone(&next), Arc::clone(&waiting));
+            tokio::spawn(async move {
+                let (body, owner) = (vec![7_u8; JOURNAL_BYTES], uuid::Uuid::nil());
+                let mut refused = 0;
+                while let Some((run, request)) = waiting.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let tenant = local().tenant;
+                    let parameters: [&(dyn tokio_postgres::types::ToSql + Sync); 5] =
+                        [&tenant.as_str(), &run.0, &request.0, &body, &owner];
+                    let rows = client.query(&statement, &parameters).await.expect("a row");
+                    refused += u64::from(rows.len() != 1);
+                }
+                refused
+            })
+        })
+        .collect();
+    for client in clients {
+        if client.await.expect("no client panicked") > 0 {
+            found.note("statement", "it changed nothing");
+        }
+    }
+    waiting.len() as f64 / from.elapsed().as_secs_f64()
+}

@@ -21,6 +21,8 @@ pub(crate) enum Database {
     Postgres {
         url: String,
         address: Box<PostgresAddress>,
+        /// Where to listen for other instances, if not there.
+        listen_url: Option<String>,
         /// The certificates to believe instead of the machine's.
         ca_file: Option<PathBuf>,
     },
@@ -43,8 +45,26 @@ impl Database {
             Some(_) | None => return Err(Fail::usage(format!("{whence} is no URL")).hint(hint)),
         }
         match PostgresAddress::parse(url) {
-            Ok(address) => Ok(Self::Postgres { url: url.to_owned(), address: Box::new(address), ca_file }),
+            Ok(address) => Ok(Self::Postgres {
+                url: url.to_owned(),
+                address: Box::new(address),
+                listen_url: None,
+                ca_file,
+            }),
             Err(error) => Err(Fail::usage(format!("{whence} cannot be used: {error}")).hint(hint)),
+        }
+    }
+
+    /// The same, with another way to it for listening.
+    pub(crate) fn listening_at(self, url: &str, whence: &str) -> Result<Self> {
+        match (self, Self::at_url(url, whence, None)?) {
+            (Self::Postgres { url, address, ca_file, .. }, Self::Postgres { url: listen_url, .. }) => {
+                Ok(Self::Postgres { url, address, ca_file, listen_url: Some(listen_url) })
+            }
+            (Self::File(_), _) | (_, Self::File(_)) => {
+                Err(Fail::usage(format!("{whence} is a URL to listen at, and the database is a file"))
+                    .hint("leave `database_listen_url_env` out: a SQLite file has one process"))
+            }
         }
     }
 
@@ -68,8 +88,12 @@ impl Database {
                     Err(error) => Err(self.cannot(&error)),
                 }
             }
-            Self::Postgres { url, ca_file, .. } => {
-                let options = PostgresOptions { ca_file: ca_file.clone(), ..PostgresOptions::default() };
+            Self::Postgres { url, ca_file, listen_url, .. } => {
+                let options = PostgresOptions {
+                    ca_file: ca_file.clone(),
+                    listen_url: listen_url.clone(),
+                    ..PostgresOptions::default()
+                };
                 match PostgresStore::connect(url, options).await {
                     Ok(store) => Ok(store),
                     Err(error) => Err(self.cannot(&error)),

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use holdpoint_store::{Checkup, checkup_postgres, checkup_sqlite};
+use holdpoint_store::{Checkup, Listening, checkup_postgres, checkup_sqlite};
 
 use crate::args;
 use crate::config;
@@ -48,7 +48,9 @@ pub(crate) async fn doctor(args: args::Serve) -> Result<()> {
     let database = config::load_database(args.config.as_deref())?;
     let looked = match &database {
         Database::File(path) => checkup_sqlite(path),
-        Database::Postgres { url, ca_file, .. } => checkup_postgres(url, ca_file.as_deref()).await,
+        Database::Postgres { url, ca_file, listen_url, .. } => {
+            checkup_postgres(url, listen_url.as_deref(), ca_file.as_deref()).await
+        }
     };
     let checkup = looked.map_err(|error| {
         Fail::new(format!("the {} cannot be looked at: {error}", database.named())).hint(match &database {
@@ -95,6 +97,8 @@ fn findings(checkup: &Checkup) -> Vec<Finding> {
         ));
     }
     all.extend(settings(checkup));
+    all.extend(pooler(checkup));
+    all.extend(checkup.listening.as_ref().map(listening));
     if let Some(oldest) = checkup.oldest_transaction {
         let advice = "find it in pg_stat_activity and end it, and set idle_in_transaction_session_timeout: nothing is cleaned up meanwhile";
         all.push(judge("oldest transaction", span(oldest), oldest <= TRANSACTION_MAX, advice));
@@ -215,6 +219,46 @@ fn settings(checkup: &Checkup) -> Vec<Finding> {
     all
 }
 
+/// What stands between this machine and the database.
+fn pooler(checkup: &Checkup) -> Option<Finding> {
+    let (found, fine) = match checkup.pooled? {
+        true => ("one that shares connections between transactions", false),
+        false => ("none, or one that keeps a connection for each client", true),
+    };
+    let advice = "statements are not prepared ahead through it, which costs some time on each; a direct URL is quicker";
+    Some(note("pooler", found.into(), fine, advice))
+}
+
+/// Whether an instance here would hear the others.
+fn listening(found: &Listening) -> Finding {
+    const NAME: &str = "listener";
+    match found {
+        Listening::Heard(took) => {
+            let ms = took.as_secs_f64() * 1000.0;
+            judge(NAME, format!("a bell came back after {ms:.1} ms"), true, "")
+        }
+        Listening::Lost => note(
+            NAME,
+            "poll-only: LISTEN is accepted and nothing is delivered".into(),
+            false,
+            "a pooler stands between: name a direct URL in the variable of `database_listen_url_env`, else a decision takes up to \
+             a second to reach another instance",
+        ),
+        Listening::Elsewhere => judge(
+            NAME,
+            "the URL to listen at leads to another database".into(),
+            false,
+            "correct the variable of `database_listen_url_env`: instances do not start with it",
+        ),
+        Listening::Deaf(why) => judge(
+            NAME,
+            format!("deaf: {}", crate::text::line(why)),
+            false,
+            "see that the URL to listen at can be reached from here, and that its user may connect",
+        ),
+    }
+}
+
 fn stored(checkup: &Checkup) -> Vec<Finding> {
     let Some(stored) = &checkup.stored else { return Vec::new() };
     let mut all = Vec::new();
@@ -267,6 +311,8 @@ mod tests {
             schema_known: 1,
             commits: CommitFigures { count: 200, median: Duration::from_millis(2), per_second: 500.0 },
             clock_ahead_ms: Some(3),
+            pooled: Some(false),
+            listening: Some(Listening::Heard(Duration::from_millis(2))),
             settings: settings.map(|(name, value)| (name.into(), value.into())).into(),
             oldest_transaction: Some(Duration::from_secs(1)),
             stored: Some(StoredFigures {
@@ -307,6 +353,10 @@ mod tests {
             (Checkup { schema: Some(2), ..healthy() }, "schema", Mark::Wrong),
             (Checkup { schema: None, ..healthy() }, "schema", Mark::Note),
             (Checkup { schema_known: 2, ..healthy() }, "schema", Mark::Note),
+            (Checkup { pooled: Some(true), ..healthy() }, "pooler", Mark::Note),
+            (Checkup { listening: Some(Listening::Lost), ..healthy() }, "listener", Mark::Note),
+            (Checkup { listening: Some(Listening::Elsewhere), ..healthy() }, "listener", Mark::Wrong),
+            (Checkup { listening: Some(Listening::Deaf("no".into())), ..healthy() }, "listener", Mark::Wrong),
             (Checkup { clock_ahead_ms: Some(-1_001), ..healthy() }, "clock", Mark::Wrong),
             (
                 Checkup { oldest_transaction: Some(Duration::from_secs(601)), ..healthy() },

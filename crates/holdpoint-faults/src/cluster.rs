@@ -210,7 +210,7 @@ impl Cluster {
     }
 }
 
-fn is_root() -> bool {
+pub(crate) fn is_root() -> bool {
     use std::os::unix::fs::MetadataExt;
     std::fs::metadata("/proc/self").is_ok_and(|me| me.uid() == 0)
 }
@@ -274,7 +274,7 @@ fn certificate(dir: &Path) {
     }
 }
 
-fn free_port() -> u16 {
+pub(crate) fn free_port() -> u16 {
     // Free a moment ago: nobody else is likely to ask for it meanwhile.
     std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }

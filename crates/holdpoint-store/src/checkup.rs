@@ -25,12 +25,29 @@ pub struct Checkup {
     pub commits: CommitFigures,
     /// How far the database's clock is ahead of this machine's, in milliseconds. `None` where it is the same clock.
     pub clock_ahead_ms: Option<i64>,
+    /// Whether a pooler shares its connections between transactions. `None` where there can be none.
+    pub pooled: Option<bool>,
+    /// Whether an instance here would hear the others. `None` where there are none.
+    pub listening: Option<Listening>,
     /// Settings, by their names.
     pub settings: Vec<(String, String)>,
     /// The age of the oldest open transaction, where there are others.
     pub oldest_transaction: Option<Duration>,
     /// What is stored; `None` where there is no schema, or a newer one.
     pub stored: Option<StoredFigures>,
+}
+
+/// Whether an instance would hear the others.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Listening {
+    /// A bell came back, after this time.
+    Heard(Duration),
+    /// It was sent, and did not come: a pooler stands between.
+    Lost,
+    /// The URL to listen at leads to another database.
+    Elsewhere,
+    /// The URL to listen at cannot be used, and why.
+    Deaf(String),
 }
 
 /// How long small commits took, one after the other.

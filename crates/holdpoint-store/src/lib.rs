@@ -39,7 +39,7 @@ mod writes;
 
 pub use bell::{BELLS_MAX, Bell, Hearing, Ring, Standing};
 #[cfg(any(feature = "sqlite", feature = "postgres"))]
-pub use checkup::{Checkup, CommitFigures, StoredFigures};
+pub use checkup::{Checkup, CommitFigures, Listening, StoredFigures};
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use effects::{EffectEnd, EffectKey, EffectRecord, EffectUse, RecordedEffect};
 pub use error::*;

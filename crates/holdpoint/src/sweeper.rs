@@ -36,7 +36,7 @@ pub(crate) async fn sweep(runtime: Runtime, tenants: Vec<TenantId>) {
             () = rt.deadlines.notified() => continue,
             () = rt.shutdown.cancelled() => return,
         }
-        if runtime.is_stopping() {
+        if runtime.is_stopping() || rt.store.term().is_none() {
             continue;
         }
         deadlines(&runtime).await;

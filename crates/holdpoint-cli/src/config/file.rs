@@ -45,6 +45,8 @@ pub(crate) struct Server {
     pub(crate) database: Option<String>,
     /// The variable that has the URL, so that its password stands in no file.
     pub(crate) database_url_env: Option<String>,
+    /// The variable that has a URL of the same PostgreSQL database past a pooler, for what a pooler does not let through.
+    pub(crate) database_listen_url_env: Option<String>,
     /// The certificates to believe of a PostgreSQL database, PEM.
     pub(crate) database_ca_file: Option<PathBuf>,
     /// Whether the operator may start runs without prompts.
@@ -61,6 +63,7 @@ impl Default for Server {
             listen: SocketAddr::from(([127, 0, 0, 1], PORT_DEFAULT)),
             database: None,
             database_url_env: None,
+            database_listen_url_env: None,
             database_ca_file: None,
             bypass_approval: false,
             shutdown_grace: None,

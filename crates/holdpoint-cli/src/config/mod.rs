@@ -88,21 +88,38 @@ fn folder_of(path: &Path) -> Result<PathBuf> {
 
 /// Where the database is. Nothing is opened.
 fn database(server: &file::Server, folder: &Path) -> Result<Database> {
+    let database = database_alone(server, folder)?;
+    match &server.database_listen_url_env {
+        Some(name) => {
+            let url = variable(name, "database_listen_url_env")?;
+            database.listening_at(&url, &format!("the variable `{name}`"))
+        }
+        None => Ok(database),
+    }
+}
+
+fn variable(name: &str, key: &str) -> Result<String> {
+    match std::env::var(name) {
+        Ok(url) if !url.is_empty() => Ok(url),
+        Ok(_) | Err(_) => Err(Fail::usage(format!("the variable `{name}` is not set")).hint(format!(
+            "it is named by `{key}` under `[server]`, and holds postgres://USER:PASSWORD@HOST/DATABASE"
+        ))),
+    }
+}
+
+fn database_alone(server: &file::Server, folder: &Path) -> Result<Database> {
     let ca_file = server.database_ca_file.as_ref().map(|path| folder.join(path));
     match (&server.database, &server.database_url_env) {
         (Some(_), Some(_)) => Err(Fail::usage("`[server]` has both `database` and `database_url_env`")
             .hint("keep one of them; the variable keeps a password out of the file")),
         (Some(database), None) if database.contains("://") => {
             Database::at_url(database, "`database`", ca_file)
-        },
+        }
         (Some(database), None) => Ok(Database::File(folder.join(database))),
-        (None, Some(name)) => match std::env::var(name) {
-            Ok(url) if !url.is_empty() => {
-                Database::at_url(&url, &format!("the variable `{name}`"), ca_file)
-            },
-            Ok(_) | Err(_) => Err(Fail::usage(format!("the variable `{name}` is not set"))
-                .hint("it is named by `database_url_env` under `[server]`, and holds postgres://USER:PASSWORD@HOST/DATABASE")),
-        },
+        (None, Some(name)) => {
+            let url = variable(name, "database_url_env")?;
+            Database::at_url(&url, &format!("the variable `{name}`"), ca_file)
+        }
         (None, None) => Ok(Database::File(usual_database()?)),
     }
 }

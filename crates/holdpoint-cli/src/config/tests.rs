@@ -193,6 +193,14 @@ fn a_database_is_a_file_or_a_url_whose_password_is_never_shown() {
         ("database = \"postgres://u:secret@h:x/app\"", "`database` cannot be used: it is not the URL"),
         ("database_url_env = \"HOLDPOINT_NO_SUCH_VARIABLE\"", "`HOLDPOINT_NO_SUCH_VARIABLE` is not set"),
         ("database = \"a.db\"\ndatabase_url_env = \"X\"", "both `database` and `database_url_env`"),
+        (
+            "database = \"a.db\"\ndatabase_listen_url_env = \"HOLDPOINT_NO_SUCH_VARIABLE\"",
+            "`HOLDPOINT_NO_SUCH_VARIABLE` is not set",
+        ),
+        (
+            "database = \"postgres://u:secret@h/app\"\ndatabase_listen_url_env = \"PATH\"",
+            "the variable `PATH` is no URL",
+        ),
     ] {
         let error = place.fails(&with(database));
         assert!(error.contains(says) && error.contains("hint: "), "{database}: {error}");

@@ -3,12 +3,14 @@
 use std::time::{Duration, Instant};
 
 use tokio_postgres::Client;
+use tokio_postgres::types::Type;
 
 use super::dial::Dialer;
+use super::pooler;
 use super::rows::Done;
 use super::schema::MIGRATIONS;
 use crate::checkup::{COMMITS, MEASURE_MAX, TERMS_SINCE, age};
-use crate::{Checkup, Clock, CommitFigures, Error, Result, StoredFigures, SystemClock};
+use crate::{Checkup, Clock, CommitFigures, Result, StoredFigures, SystemClock};
 
 /// The settings that are looked at.
 const SETTINGS: &str = "synchronous_commit fsync full_page_writes data_checksums max_connections \
@@ -18,14 +20,28 @@ const SETTINGS: &str = "synchronous_commit fsync full_page_writes data_checksums
 ///
 /// # Errors
 /// When it cannot be reached, or does not let this user look.
-pub async fn checkup_postgres(url: &str, ca_file: Option<&std::path::Path>) -> Result<Checkup> {
-    let line = Dialer::new(url, ca_file)?.dial().await?;
-    look(&line.client).await.map_err(Error::from)
+pub async fn checkup_postgres(
+    url: &str,
+    listen_url: Option<&str>,
+    ca_file: Option<&std::path::Path>,
+) -> Result<Checkup> {
+    let dialer = Dialer::new(url, ca_file)?;
+    let line = dialer.dial().await?;
+    let found = look(&line.client).await?;
+    let direct = match listen_url {
+        Some(url) => Dialer::new(url, ca_file)?,
+        None => dialer.clone(),
+    };
+    Ok(Checkup {
+        pooled: Some(pooler::is_pooled(&dialer).await?),
+        listening: Some(pooler::listening(&direct, &dialer).await),
+        ..found
+    })
 }
 
 async fn look(client: &Client) -> Done<Checkup> {
     let engine = client
-        .query_one(
+        .query_typed_one(
             "SELECT current_setting('server_version'), current_setting('server_version_num')::bigint",
             &[],
         )
@@ -43,13 +59,15 @@ async fn look(client: &Client) -> Done<Checkup> {
     let settings = rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?))).collect::<Done<Vec<_>>>()?;
     let sql = "SELECT (extract(epoch FROM clock_timestamp() - min(xact_start)) * 1000)::bigint FROM pg_stat_activity \
                WHERE datname = current_database() AND pid <> pg_backend_pid()";
-    let oldest: Option<i64> = client.query_one(sql, &[]).await?.try_get(0)?;
+    let oldest: Option<i64> = client.query_typed_one(sql, &[]).await?.try_get(0)?;
     Ok(Checkup {
         engine: format!("PostgreSQL {}", engine.try_get::<_, String>(0)?),
         engine_number: Some(engine.try_get(1)?),
         schema,
         schema_known: known,
         clock_ahead_ms: Some(clock_ahead(client).await?),
+        pooled: None,
+        listening: None,
         commits: measure(client).await?,
         settings,
         oldest_transaction: oldest.map(|ms| Duration::from_millis(ms.max(0).unsigned_abs())),
@@ -58,11 +76,11 @@ async fn look(client: &Client) -> Done<Checkup> {
 }
 
 async fn schema(client: &Client) -> Done<Option<u32>> {
-    let there = client.query_one("SELECT to_regclass('holdpoint_schema') IS NOT NULL", &[]).await?;
+    let there = client.query_typed_one("SELECT to_regclass('holdpoint_schema') IS NOT NULL", &[]).await?;
     if !there.try_get::<_, bool>(0)? {
         return Ok(None);
     }
-    let row = client.query_opt("SELECT version FROM holdpoint_schema", &[]).await?;
+    let row = client.query_typed_opt("SELECT version FROM holdpoint_schema", &[]).await?;
     let version = row.map(|row| row.try_get::<_, i32>(0)).transpose()?;
     Ok(version.and_then(|version| u32::try_from(version).ok()).filter(|version| *version > 0))
 }
@@ -71,7 +89,7 @@ async fn figures(client: &Client, version: u32) -> Done<StoredFigures> {
     let sql = "SELECT (SELECT count(*) FROM request WHERE status = 0), (SELECT min(opened_at) FROM request WHERE status = 0), \
                (SELECT count(*) FROM run WHERE status = 5), (SELECT count(*) FROM instance WHERE expires_at > now.ms), now.ms \
                FROM (SELECT (extract(epoch FROM statement_timestamp()) * 1000)::bigint AS ms) now";
-    let row = client.query_one(sql, &[]).await?;
+    let row = client.query_typed_one(sql, &[]).await?;
     let now: i64 = row.try_get(4)?;
     let count = |column| row.try_get::<_, i64>(column).map(i64::unsigned_abs);
     // An older schema knows of none.
@@ -79,7 +97,7 @@ async fn figures(client: &Client, version: u32) -> Done<StoredFigures> {
         ..TERMS_SINCE => 0,
         TERMS_SINCE.. => {
             let sql = "SELECT count(*) FROM request WHERE status = 0 AND wait_until IS NOT NULL AND wait_until <= $1";
-            client.query_one(sql, &[&now]).await?.try_get(0)?
+            client.query_typed_one(sql, &[(&now, Type::INT8)]).await?.try_get(0)?
         }
     };
     Ok(StoredFigures {
@@ -97,8 +115,9 @@ async fn clock_ahead(client: &Client) -> Done<i64> {
     let mut best: Option<(Duration, i64)> = None;
     for _ in 0..5 {
         let (asked, began) = (clock.now().as_millisecond(), Instant::now());
-        let row =
-            client.query_one("SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint", &[]).await?;
+        let row = client
+            .query_typed_one("SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint", &[])
+            .await?;
         let took = began.elapsed();
         let half = i64::try_from(took.as_millis() / 2).unwrap_or(0);
         let ahead = row.try_get::<_, i64>(0)? - asked - half;
@@ -110,11 +129,11 @@ async fn clock_ahead(client: &Client) -> Done<i64> {
 }
 
 async fn measure(client: &Client) -> Done<CommitFigures> {
-    let statement = client.prepare("SELECT pg_logical_emit_message(true, 'holdpoint checkup', '')").await?;
+    let statement = "SELECT pg_logical_emit_message(true, 'holdpoint checkup', '')";
     let (began, mut took) = (Instant::now(), Vec::new());
     while took.len() < COMMITS as usize && began.elapsed() < MEASURE_MAX {
         let one = Instant::now();
-        client.execute(&statement, &[]).await?;
+        client.query_typed(statement, &[]).await?;
         took.push(one.elapsed());
     }
     Ok(CommitFigures::of(took))

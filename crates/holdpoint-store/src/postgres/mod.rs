@@ -19,6 +19,7 @@ mod lease;
 mod line;
 mod listen;
 mod partitions;
+mod pooler;
 mod read;
 mod rows;
 mod schema;
@@ -143,7 +144,7 @@ impl PostgresStore {
     ///
     /// # Errors
     /// [`Error::Newer`] when a newer version made the schema (it is not touched then), [`Error::Unavailable`] when the database
-    /// cannot be reached.
+    /// cannot be reached, or only through a pooler that loses prepared statements.
     pub async fn connect(url: &str, options: PostgresOptions) -> Result<Arc<Self>> {
         let recycling = ManagerConfig { recycling_method: RecyclingMethod::Fast };
         let dialer = Dialer::new(url, options.ca_file.as_deref())?;
@@ -151,6 +152,7 @@ impl PostgresStore {
             Some(url) => Dialer::new(url, options.ca_file.as_deref())?,
             None => dialer.clone(),
         };
+        pooler::keeps_statements(&dialer).await?;
         let pool = Pool::builder(dialer.manager(recycling))
             .max_size(options.connections)
             .runtime(Runtime::Tokio1)

@@ -137,7 +137,7 @@ impl PostgresStore {
     }
 
     pub(super) async fn try_request(&self, cx: &Context, id: RequestId) -> Done<Option<RequestHead>> {
-        let client = self.pool.get().await?;
+        let client = self.connection(Work::New).await?;
         let sql = "SELECT q.tenant_id, q.run_id, q.seq, q.request_id, q.round, q.call, q.kind, q.digest, q.deadline, \
                    q.opened_at, q.status, q.closure, r.snapshot_version, r.snapshot \
                    FROM request q JOIN run r ON r.tenant_id = q.tenant_id AND r.run_id = q.run_id \

@@ -29,6 +29,8 @@ pub fn checkup_sqlite(path: &Path) -> Result<Checkup> {
         schema_known: VERSION,
         commits: measure(path)?,
         clock_ahead_ms: None,
+        pooled: None,
+        listening: None,
         settings: vec![("journal_mode".into(), journal)],
         oldest_transaction: None,
         stored,

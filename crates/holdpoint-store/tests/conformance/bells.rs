@@ -28,7 +28,10 @@ mod between_instances {
     use std::sync::Arc;
     use std::time::{Duration, Instant};
 
-    use holdpoint_store::{Error, Next, PostgresOptions, PostgresStore, Ring, Standing, Store};
+    use holdpoint_faults::Pooler;
+    use holdpoint_store::{
+        Error, Listening, Next, PostgresOptions, PostgresStore, Ring, Standing, Store, checkup_postgres,
+    };
     use tokio::sync::broadcast::Receiver;
 
     use super::*;
@@ -284,6 +287,44 @@ mod between_instances {
                 answered += usize::from(read.await.unwrap().is_ok());
             }
             assert_eq!(answered, 257, "one at work, and as many as the line holds");
+        });
+    }
+
+    /// LISTEN through a pooler in transaction mode is accepted, and nothing is ever delivered.
+    #[test]
+    fn behind_a_pooler_nothing_is_heard_which_is_found_out_and_the_lease_is_kept() {
+        block_on(async {
+            let (database, pooler) = (database().await, Pooler::before(holdpoint_faults::shared()));
+            let through = holdpoint_faults::shared().url_through(pooler.address(), &database.name);
+            let options = PostgresOptions { listen_url: Some(through.clone()), ..Default::default() };
+            let store = PostgresStore::connect(&database.url, options).await.unwrap();
+            let bed = Bed::of(store, clock());
+            stands(&bed, "giving it up", |it| it.hearing == Hearing::PollOnly).await;
+            tokio::time::sleep(Duration::from_secs(7)).await;
+            assert!(standing(&bed).lease_held);
+            assert_eq!(standing(&bed).lease_lapses, 0);
+            let found = checkup_postgres(&database.url, Some(&through), None).await.unwrap();
+            assert_eq!((found.pooled, found.listening), (Some(false), Some(Listening::Lost)));
+            let found = checkup_postgres(&database.url, None, None).await.unwrap();
+            assert!(matches!(found.listening, Some(Listening::Heard(_))), "{:?}", found.listening);
+            let other = crate::cluster::database().await;
+            let found = checkup_postgres(&database.url, Some(&other.url), None).await.unwrap();
+            assert_eq!(found.listening, Some(Listening::Elsewhere));
+        });
+    }
+
+    /// Two instances behind one: each would run the statements that the other prepared.
+    #[test]
+    fn a_pooler_that_loses_prepared_statements_is_refused() {
+        block_on(async {
+            let (database, pooler) = (database().await, Pooler::before(holdpoint_faults::shared()));
+            let through = holdpoint_faults::shared().url_through(pooler.address(), &database.name);
+            let refused = PostgresStore::connect(&through, PostgresOptions::default()).await;
+            let says = |why: &str| why.contains("loses prepared statements");
+            assert!(matches!(&refused, Err(Error::Unavailable(why)) if says(why)), "{refused:?}");
+            let found = checkup_postgres(&through, Some(&database.url), None).await.unwrap();
+            assert!(matches!(found.listening, Some(Listening::Heard(_))), "{:?}", found.listening);
+            assert_eq!(found.pooled, Some(true));
         });
     }
 

@@ -10,6 +10,7 @@ use crate::bed::{Bed, clock};
 
 /// A database of the cluster.
 pub struct Database {
+    pub name: String,
     pub url: String,
     /// The same over TCP, encrypted.
     #[cfg(feature = "postgres-tls")]
@@ -52,5 +53,6 @@ pub async fn database() -> Database {
         encrypted: cluster.url_encrypted(&name),
         #[cfg(feature = "postgres-tls")]
         certificate: cluster.certificate(),
+        name,
     }
 }

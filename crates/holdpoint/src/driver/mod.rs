@@ -172,8 +172,9 @@ impl Driver {
         while let Some(effect) = asked.pop_front() {
             let answer = match effect {
                 Effect::Rule => Some(Input::Ruled(self.rule().await)),
-                // A process that stops claims nothing more; whoever takes the run over checks again.
-                Effect::Check { .. } | Effect::CallModel { .. } if self.stopping => {
+                // A process that stops, or that may have lost its lease, claims nothing more; whoever takes the run over
+                // checks again.
+                Effect::Check { .. } | Effect::CallModel { .. } if self.stopping || self.term.is_none() => {
                     later.push(Effect::Release);
                     None
                 }
@@ -214,7 +215,7 @@ impl Driver {
             Standing::Suspended => Next::Suspend,
             // What runs here ends here: a run is given back between its calls.
             Standing::Working | Standing::Cancelling if released && !begins && self.running.is_empty() => {
-                Next::Later(if self.stopping { 0 } else { UNAVAILABLE_RETRY_MS })
+                Next::Later(if self.stopping || self.term.is_none() { 0 } else { UNAVAILABLE_RETRY_MS })
             }
             Standing::Working | Standing::Cancelling => Next::Keep,
         }

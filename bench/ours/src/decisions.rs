@@ -8,7 +8,7 @@ use std::time::Instant;
 use holdpoint::local;
 use holdpoint::prelude::*;
 use holdpoint::protocol::{RequestId, RunId};
-use holdpoint::store::{Decide, DecideReply};
+use holdpoint::store::{Decide, DecideReply, Store};
 use holdpoint_bench_harness::{Arguments, Deviations, Expect, Line};
 
 use crate::agent::Log;
@@ -41,8 +41,11 @@ pub async fn measure(arguments: &Arguments) {
     let (mine, rest) = waiting.split_at(each);
     let (bare, notified) = rest.split_at(each);
 
+    // Without a runtime: it would carry on what is decided here.
+    Arc::into_inner(ours).expect("all lanes ended").close().await;
+    let store = database::open(path).await;
     let bare = statements(path, bare, BARE, &mut found).await;
-    let mine = ours_a_second(&ours, mine, &mut found).await;
+    let mine = ours_a_second(&store, mine, &mut found).await;
     let notify = BARE.replace("SELECT seq FROM moved", "SELECT seq, pg_notify('bench', $2::text) FROM moved");
     let notified = statements(path, notified, &notify, &mut found).await;
     let mut line = Line::new("holdpoint", arguments.workload.name());
@@ -84,13 +87,17 @@ async fn suspend(ours: &Arc<Ours>, n: usize, found: &mut Deviations) -> Vec<(Run
 }
 
 /// The store's decisions a second.
-async fn ours_a_second(ours: &Arc<Ours>, waiting: &[(RunId, RequestId)], found: &mut Deviations) -> f64 {
+async fn ours_a_second(
+    store: &Arc<dyn Store>,
+    waiting: &[(RunId, RequestId)],
+    found: &mut Deviations,
+) -> f64 {
     let waiting: Arc<[_]> = waiting.into();
     let next = Arc::new(AtomicUsize::new(0));
     let from = Instant::now();
     let clients: Vec<_> = (0..CLIENTS)
         .map(|_| {
-            let (ours, next, waiting) = (Arc::clone(ours), Arc::clone(&next), Arc::clone(&waiting));
+            let (store, next, waiting) = (Arc::clone(store), Arc::clone(&next), Arc::clone(&waiting));
             tokio::spawn(async move {
                 let mut refused = 0;
                 while let Some((_, request)) = waiting.get(next.fetch_add(1, Ordering::Relaxed)) {
@@ -104,7 +111,7 @@ async fn ours_a_second(ours: &Arc<Ours>, waiting: &[(RunId, RequestId)], found: 
                         result: None,
                         then: holdpoint::protocol::Then::Continue,
                     };
-                    let reply = ours.runtime.store().decide(&local(), decide).await.expect("a store");
+                    let reply = store.decide(&local(), decide).await.expect("a store");
                     refused += u64::from(!matches!(reply, DecideReply::Taken { .. }));
                 }
                 refused

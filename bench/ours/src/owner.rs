@@ -15,7 +15,7 @@ use tokio::sync::Notify;
 use crate::{database, probe};
 
 /// The agent: `Slow` is free and works until it is told that it is enough, `Bash` asks.
-pub fn agent(entered: &Entered, enough: &Arc<Notify>) -> Agent {
+fn agent(entered: &Entered, enough: &Arc<Notify>) -> Agent {
     let (noted, enough) = (entered.clone(), Arc::clone(enough));
     let slow =
         FnTool::new(ToolDefinition::new("Slow", "Slow tool", work::schema(&[])), move |call: Invocation| {
@@ -49,9 +49,12 @@ pub fn agent(entered: &Entered, enough: &Arc<Notify>) -> Agent {
         .expect("a valid agent")
 }
 
+/// An entry into a tool.
+type Entry = (&'static str, RunId, Instant);
+
 /// When which tool was entered for which run.
 #[derive(Clone, Default)]
-pub struct Entered(Arc<Mutex<Vec<(&'static str, RunId, Instant)>>>);
+struct Entered(Arc<Mutex<Vec<Entry>>>);
 
 impl Entered {
     fn note(&self, tool: &'static str, run: RunId) {
@@ -59,13 +62,13 @@ impl Entered {
     }
 
     /// The first entry of this tool for this run.
-    pub fn at(&self, tool: &str, run: RunId) -> Option<Instant> {
+    fn at(&self, tool: &str, run: RunId) -> Option<Instant> {
         let all = self.0.lock().expect("no panic");
         all.iter().find(|(name, of, _)| *name == tool && *of == run).map(|(_, _, at)| *at)
     }
 
     /// The same, waited for.
-    pub async fn wait(&self, tool: &str, run: RunId) -> Option<Instant> {
+    async fn wait(&self, tool: &str, run: RunId) -> Option<Instant> {
         let from = Instant::now();
         while from.elapsed() < Duration::from_secs(30) {
             if let Some(at) = self.at(tool, run) {
@@ -78,7 +81,7 @@ impl Entered {
 }
 
 /// The request of a run that waits while its owner works.
-pub async fn request(runtime: &Runtime, run: RunId) -> RequestId {
+async fn request(runtime: &Runtime, run: RunId) -> RequestId {
     loop {
         let view = runtime.store().run(&local(), run).await.expect("a store").expect("a run");
         if let Some(pending) = view.pending.first() {

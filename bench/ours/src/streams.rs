@@ -167,6 +167,14 @@ pub async fn measure(arguments: &Arguments) {
     line.number("idle_cpu_pct", 100.0 * idle_cpu / IDLE.as_secs_f64());
     line.set("heartbeats_seen", idle_beats);
     line.number("decide_cpu_ms", 1e3 * decide_cpu / n as f64);
+    latencies(&all, n, &mut line, &mut found);
+    line.print(&found);
+    stop(served);
+    database::remove(path).await;
+}
+
+/// From the decision to the next event, and to the end, of each stream.
+fn latencies(all: &All, n: usize, line: &mut Line, found: &mut Deviations) {
     let seen = all.lock().expect("no panic");
     let since = |at: fn(&Seen) -> Option<Instant>| {
         let ms = |seen: &Seen| Some(at(seen)?.duration_since(seen.decided?).as_secs_f64() * 1e3);
@@ -178,10 +186,6 @@ pub async fn measure(arguments: &Arguments) {
     }
     line.latency("next_event", next);
     line.latency("final", ended);
-    line.print(&found);
-    drop(seen);
-    stop(served);
-    database::remove(path).await;
 }
 
 fn beats(all: &All) -> u64 {

@@ -7,9 +7,6 @@ pub(crate) const COMMITS: u32 = 200;
 /// The longest a measurement takes; on a slow disk fewer commits have to do.
 pub(crate) const MEASURE_MAX: Duration = Duration::from_secs(10);
 
-/// The version of the schema since which requests can stay open beyond a deadline.
-pub(crate) const TERMS_SINCE: u32 = 4;
-
 /// What a look at a database found.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Checkup {

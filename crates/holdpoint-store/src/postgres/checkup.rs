@@ -9,8 +9,11 @@ use super::dial::Dialer;
 use super::pooler;
 use super::rows::Done;
 use super::schema::MIGRATIONS;
-use crate::checkup::{COMMITS, MEASURE_MAX, TERMS_SINCE, age};
+use crate::checkup::{COMMITS, MEASURE_MAX, age};
 use crate::{Checkup, Clock, CommitFigures, Result, StoredFigures, SystemClock};
+
+/// The version of the schema since which requests can stay open beyond a deadline.
+const TERMS_SINCE: u32 = 5;
 
 /// The settings that are looked at.
 const SETTINGS: &str = "synchronous_commit fsync full_page_writes data_checksums max_connections \

@@ -7,8 +7,11 @@ use rusqlite::{Connection, OpenFlags};
 
 use super::lists::OVERDUE;
 use super::open::{self, VERSION};
-use crate::checkup::{COMMITS, MEASURE_MAX, TERMS_SINCE, age};
+use crate::checkup::{COMMITS, MEASURE_MAX, age};
 use crate::{Checkup, Clock, CommitFigures, Error, Result, StoredFigures, SystemClock};
+
+/// The version of the schema since which requests can stay open beyond a deadline.
+const TERMS_SINCE: u32 = 4;
 
 /// Looks at a SQLite database. Commits are measured in a file of their own beside it.
 ///

@@ -304,7 +304,7 @@ fn a_database_from_before_terms_is_brought_up_to_date() {
         let bed = Bed::of(database.store(u64::MAX, clock.clone()).await, clock.clone());
         let walk = Walk::suspended_with(&bed, &ana(), "job", expiring(1_000)).await;
         bed.store.close().await.unwrap();
-        let older = format!("{}; UPDATE holdpoint_schema SET version = 3", crate::terms::BEFORE_TERMS);
+        let older = format!("{}; UPDATE holdpoint_schema SET version = 4", crate::terms::BEFORE_TERMS);
         database.client().await.batch_execute(&older).await.unwrap();
         let bed = Bed::of(database.store(u64::MAX, clock.clone()).await, clock);
         crate::terms::an_open_request_kept_its_deadline(bed, walk.requests()[0]).await;

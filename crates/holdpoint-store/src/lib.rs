@@ -46,7 +46,7 @@ pub use error::*;
 pub use facts::CLAIMS_WITHOUT_PROGRESS_MAX;
 pub use failpoint::failpoint;
 pub use keys::KEY_RESERVED_MS;
-pub use memory::MemoryStore;
+pub use memory::{ENDED_KEPT, MemoryStore};
 #[cfg(feature = "postgres")]
 pub use postgres::{BadAddress, PostgresAddress, PostgresOptions, PostgresStore, checkup_postgres};
 #[cfg(feature = "sqlite")]

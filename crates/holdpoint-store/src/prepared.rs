@@ -33,7 +33,11 @@ impl Prepared {
             run: run.id(),
             conversation: run.conversation().as_str().to_owned(),
             status: crate::writes::status_of(run, next),
-            snapshot: compact::write(run.id(), run)?,
+            snapshot: match next {
+                // The next step overwrites it.
+                Next::Keep => compact::write_for_now(run.id(), run)?,
+                Next::Suspend | Next::Later(_) | Next::End => compact::write(run.id(), run)?,
+            },
             content: EntryBuilder::content(run.id(), &writes.events, &writes.messages)?,
             audit: writes.audit.iter().map(chain::text_of).collect::<Result<_>>()?,
             events: writes.events.clone(),

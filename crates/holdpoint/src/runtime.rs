@@ -54,7 +54,8 @@ pub enum BadRuntime {
 }
 
 impl Runtime {
-    /// A runtime; without a store it keeps everything in memory.
+    /// A runtime; without a store it keeps everything in memory, and of the runs that have ended the newest
+    /// [`ENDED_KEPT`](holdpoint_store::ENDED_KEPT).
     pub fn builder() -> RuntimeBuilder {
         RuntimeBuilder {
             store: None,

@@ -29,6 +29,11 @@ pub(crate) fn press(plain: &[u8]) -> Vec<u8> {
     out
 }
 
+/// The beginning of bytes that stay as they are.
+pub(super) fn plain() -> Vec<u8> {
+    vec![PLAIN]
+}
+
 /// The bytes that were pressed.
 pub(crate) fn unpress(bytes: &[u8]) -> Result<Vec<u8>> {
     match bytes.split_first() {

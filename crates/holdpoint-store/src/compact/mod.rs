@@ -19,10 +19,23 @@ use crate::{Error, Result};
 
 /// Writes a value of a run compactly.
 pub(crate) fn write<T: Serialize>(run: RunId, value: &T) -> Result<Vec<u8>> {
-    let text = serde_json::to_string(value).map_err(|error| Error::Corrupt(error.to_string()))?;
-    let mut packed = Vec::with_capacity(text.len());
-    pack::pack(run, &text, &mut packed);
+    let mut packed = Vec::new();
+    write_packed(run, value, &mut packed)?;
     Ok(press(&packed))
+}
+
+/// Writes a value of a run that is overwritten soon: it is not worth pressing.
+pub(crate) fn write_for_now<T: Serialize>(run: RunId, value: &T) -> Result<Vec<u8>> {
+    let mut plain = block::plain();
+    write_packed(run, value, &mut plain)?;
+    Ok(plain)
+}
+
+fn write_packed<T: Serialize>(run: RunId, value: &T, out: &mut Vec<u8>) -> Result<()> {
+    let text = serde_json::to_string(value).map_err(|error| Error::Corrupt(error.to_string()))?;
+    out.reserve(text.len());
+    pack::pack(run, &text, out);
+    Ok(())
 }
 
 /// Reads a value of a run back.

@@ -25,6 +25,9 @@ use crate::{
     RunFilter, StartRun, Started, Stats, Step, Store, StoredAnswer, Taken,
 };
 
+/// Runs that have ended which a store in memory keeps, where nothing else is said.
+pub const ENDED_KEPT: usize = 10_000;
+
 /// A store in memory.
 #[derive(Debug)]
 pub struct MemoryStore {
@@ -35,21 +38,21 @@ pub struct MemoryStore {
 }
 
 impl MemoryStore {
-    /// An empty store.
+    /// An empty store, which keeps the newest [`ENDED_KEPT`] of the runs that have ended.
     pub fn new(clock: Arc<dyn Clock>) -> Self {
         Self {
             instance: InstanceId(uuid::Uuid::now_v7()),
             clock,
             pending_max: PENDING_PER_TENANT_MAX,
-            state: Mutex::default(),
+            state: Mutex::new(State { keep_finished: ENDED_KEPT, ..State::default() }),
         }
     }
 
-    /// Keeps only this many of the runs that have ended. Older ones are forgotten with their messages: their
+    /// Keeps this many of the runs that have ended. Older ones are forgotten with their messages: their
     /// conversations go on without them.
     #[must_use]
     pub fn forget_finished(self, keep: usize) -> Self {
-        self.lock().keep_finished = Some(keep);
+        self.lock().keep_finished = keep;
         self
     }
 

@@ -115,7 +115,7 @@ pub(super) struct State {
     pub(super) keys: HashMap<KeyId, KeyRow>,
     pub(super) effects: HashMap<EffectId, EffectRow>,
     pub(super) finished: VecDeque<RunId>,
-    pub(super) keep_finished: Option<usize>,
+    pub(super) keep_finished: usize,
     pub(super) commits: u64,
 }
 
@@ -240,8 +240,7 @@ impl State {
 
     /// Drops the oldest finished runs, as many as are over the bound.
     pub(super) fn forget_finished(&mut self) {
-        let Some(keep) = self.keep_finished else { return };
-        while self.finished.len() > keep {
+        while self.finished.len() > self.keep_finished {
             if let Some(run) = self.finished.pop_front() {
                 self.forget(run);
             }

@@ -12,6 +12,7 @@ mod claims;
 mod decisions;
 mod effects;
 mod file;
+mod forgetting;
 mod keys;
 mod lists;
 #[cfg(feature = "postgres")]

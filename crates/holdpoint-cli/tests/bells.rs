@@ -204,6 +204,8 @@ fn an_instance_that_cannot_renew_its_lease_begins_nothing_and_says_so() {
     // The command of the first ends meanwhile, and nothing follows from it.
     std::thread::sleep(Duration::from_secs(10).saturating_sub(began.elapsed()) + Duration::from_secs(1));
     assert_eq!(place.site.lines("log.txt"), 1);
+    let late = in_doubt(&b.server)["request"]["lateResult"].to_string();
+    assert!(late.contains("it was told to stop when its run was taken over"), "{late}");
     drop(held);
     until("its lease", || (ready(&a.server).0 == 200).then_some(()));
     assert_eq!(figure(&a.server, "holdpoint_lease_lapses_total"), 1.0);

@@ -272,6 +272,10 @@ fn an_instance_that_stood_still_is_fenced_and_its_late_result_is_not_taken() {
     // Time for it to write its result, if anything let it.
     std::thread::sleep(Duration::from_secs(2));
     assert_eq!(asked(&a.server, "in_doubt")["requestId"], doubt["requestId"], "it sees what is stored");
+    let late = until("the late result, as evidence", || {
+        Some(asked(&b.server, "in_doubt")["request"]["lateResult"].to_string()).filter(|late| late != "null")
+    });
+    assert!(late.contains("late"), "{late}");
     decide(&a.server, &doubt, "leave");
     assert_eq!(b.server.ended(&run)["text"], "done");
     let events = stream(&b.server, &run).join().unwrap();

@@ -92,6 +92,12 @@ pub trait Store: EffectRecord + Tidy {
     /// same statement, and from then on it stands as running, not as suspended.
     async fn decide(&self, cx: &Context, decide: Decide) -> Result<DecideReply>;
 
+    /// Keeps what a call brought after its run was taken over with the open question what became of it: evidence, and not its
+    /// outcome. False when there is no such question, or it has a late result. Where no other instance writes, nothing comes late.
+    async fn keep_late(&self, _cx: &Context, _request: RequestId, _result: &RawJson) -> Result<bool> {
+        Ok(false)
+    }
+
     /// Closes open requests because the handler that should have decided them failed. Requests that are not open are passed over.
     async fn fail_gate(&self, cx: &Context, requests: &[RequestId]) -> Result<Vec<Noted>>;
 

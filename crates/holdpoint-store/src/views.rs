@@ -27,6 +27,13 @@ pub(crate) fn interaction(run: &Run, request: &Request, event_json: &str) -> Res
     })
 }
 
+/// The event that announced a question, with what came too late to answer it.
+#[cfg(feature = "postgres")]
+pub(crate) fn with_late_result(event_json: &str, result: &str) -> String {
+    let fields = event_json.trim_end().strip_suffix('}').unwrap_or(event_json);
+    format!("{fields},\"lateResult\":{result}}}")
+}
+
 /// A run, with the event that ended it where it has ended.
 pub(crate) fn run(
     run: &Run,

@@ -115,6 +115,9 @@ impl Lease {
 
     /// How long it takes until every other instance must know of this one.
     pub(super) fn until_known(&self) -> Duration {
+        if !self.is_held() {
+            return Duration::from_millis(KNOWN_AFTER_MS.unsigned_abs());
+        }
         let known = self.since_ms.load(Ordering::Relaxed) + KNOWN_AFTER_MS;
         Duration::from_millis((known - self.passed.ms()).max(0).unsigned_abs())
     }
@@ -192,6 +195,8 @@ pub(super) async fn keep(lease: Arc<Lease>, dialer: Dialer, first: Client, bells
                         "the lease could not be renewed in time: no tool, no model call and no run is begun here until it is, \
                          and other instances may take this one's runs over; see that the database can be reached"
                     );
+                    // Who takes it for gone does not ring it.
+                    bells.missed();
                 }
             }
         }

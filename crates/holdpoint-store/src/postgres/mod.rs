@@ -14,9 +14,11 @@ mod effects;
 mod error;
 mod fact;
 mod key;
+mod late;
 mod lease;
 mod line;
 mod listen;
+mod options;
 mod partitions;
 mod pooler;
 mod read;
@@ -41,7 +43,8 @@ use holdpoint_core::limits::PENDING_PER_TENANT_MAX;
 use holdpoint_core::message::Message;
 use holdpoint_core::run::LedgerLine;
 use holdpoint_protocol::{
-    ConversationId, EventBody, InstanceId, Interaction, Page, RequestId, RunId, RunView, TenantId, Timestamp,
+    ConversationId, EventBody, InstanceId, Interaction, Page, RawJson, RequestId, RunId, RunView, TenantId,
+    Timestamp,
 };
 use tokio::sync::broadcast;
 use tokio::task::AbortHandle;
@@ -53,6 +56,7 @@ use self::dial::Dialer;
 use self::error::Fault;
 use self::lease::Lease;
 use self::line::Work;
+pub use self::options::PostgresOptions;
 use self::rows::{Done, now};
 use crate::clock::{Clock, from_ms};
 use crate::prepared::Prepared;
@@ -93,35 +97,6 @@ macro_rules! again {
     }};
 }
 use again;
-
-/// How to use a database.
-#[derive(Debug, Clone)]
-pub struct PostgresOptions {
-    /// Connections of the pool at most. Three more stand beside it: the lease, the listener, and whoever rings.
-    pub connections: usize,
-    /// Where to listen for the other instances and to renew the lease, if not at the same URL: a direct way to the same database
-    /// past a pooler, which does not deliver what is listened for.
-    pub listen_url: Option<String>,
-    /// Pending interactions a tenant may have, at most [`PENDING_PER_TENANT_MAX`].
-    pub pending_max: u64,
-    /// The certificates to believe, as a PEM file, instead of those of the machine. (With the feature `postgres-tls`; whether a
-    /// connection is encrypted says `sslmode` of the URL, and what is encrypted is always verified.)
-    pub ca_file: Option<std::path::PathBuf>,
-    /// The time to go by instead of the database's: for tests.
-    pub clock: Option<Arc<dyn Clock>>,
-}
-
-impl Default for PostgresOptions {
-    fn default() -> Self {
-        Self {
-            connections: 16,
-            listen_url: None,
-            pending_max: PENDING_PER_TENANT_MAX,
-            ca_file: None,
-            clock: None,
-        }
-    }
-}
 
 /// A store in a PostgreSQL database, which other instances may use at the same time.
 pub struct PostgresStore {
@@ -347,6 +322,15 @@ impl Store for PostgresStore {
             self.ring_noted(noted);
         }
         Ok(reply)
+    }
+
+    async fn keep_late(&self, cx: &Context, request: RequestId, result: &RawJson) -> Result<bool> {
+        self.open()?;
+        let run = again!(self, self.try_keep_late(cx, request, result))?;
+        if let Some(run) = run {
+            self.bells.ring(run, u64::MAX, [request]);
+        }
+        Ok(run.is_some())
     }
 
     async fn fail_gate(&self, cx: &Context, requests: &[RequestId]) -> Result<Vec<Noted>> {

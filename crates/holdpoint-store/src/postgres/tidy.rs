@@ -29,6 +29,8 @@ const CONVERSATIONS: &str = "\
         SELECT r.tenant_id, r.previous FROM chain JOIN run r USING (tenant_id, run_id) WHERE r.previous IS NOT NULL \
     ), requests AS ( \
         DELETE FROM request t USING chain c WHERE t.tenant_id = c.tenant_id AND t.run_id = c.run_id \
+    ), lates AS ( \
+        DELETE FROM late_result t USING chain c WHERE t.tenant_id = c.tenant_id AND t.run_id = c.run_id \
     ), executions AS ( \
         DELETE FROM execution t USING chain c WHERE t.tenant_id = c.tenant_id AND t.run_id = c.run_id \
     ), keys AS ( \

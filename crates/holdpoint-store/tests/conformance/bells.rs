@@ -28,6 +28,7 @@ mod between_instances {
     use std::sync::Arc;
     use std::time::{Duration, Instant};
 
+    use holdpoint_core::run::Input;
     use holdpoint_faults::Pooler;
     use holdpoint_store::{
         Error, Listening, Next, PostgresOptions, PostgresStore, Ring, Standing, Store, checkup_postgres,
@@ -211,6 +212,44 @@ mod between_instances {
             stands(&a, "the lease", |it| it.lease_held).await;
             assert_eq!(standing(&a).lease_lapses, 1);
             a.store.recover(10).await.unwrap();
+        });
+    }
+
+    /// What comes after a run was taken over is not its outcome, and the one who is asked sees it.
+    #[test]
+    fn a_late_result_is_kept_with_the_open_question_once_and_with_no_other_request() {
+        block_on(async {
+            let database = database().await;
+            let (a, b) = (instance(&database).await, instance(&database).await);
+            let raw = |text: &str| serde_json::value::RawValue::from_string(text.into()).unwrap();
+            let mut running = approved(&a, "job").await;
+            let started = running.checked(1).await;
+            running.stored(started, Next::Keep).await;
+            let approval = running.requests()[0];
+            assert!(!a.store.keep_late(&ana(), approval, &raw("1")).await.unwrap(), "that is an approval");
+            a.store.close().await.unwrap();
+            let taken = b.store.recover(10).await.unwrap();
+            assert_eq!(taken.len(), 1);
+            let loaded = b.store.load(&ana(), running.id()).await.unwrap().unwrap();
+            let facts = loaded.facts.clone();
+            let mut walk = Walk::of(&b.store, &ana(), loaded);
+            let changes = walk.step(vec![Input::Recovered { facts }]).await;
+            walk.stored(changes, Next::Suspend).await;
+            let filter = holdpoint_store::InteractionFilter {
+                kind: Some(holdpoint_protocol::InteractionKind::InDoubt),
+                ..Default::default()
+            };
+            let page = b.store.interactions(&ana(), &filter, &Default::default()).await.unwrap();
+            let doubt = page.items[0].request_id;
+            assert!(!page.items[0].request.get().contains("lateResult"));
+            let other = crate::bed::cx("other", "ana");
+            assert!(!b.store.keep_late(&other, doubt, &raw("1")).await.unwrap());
+            assert!(b.store.keep_late(&ana(), doubt, &raw(r#"{"sent": 3}"#)).await.unwrap());
+            assert!(!b.store.keep_late(&ana(), doubt, &raw("2")).await.unwrap(), "the first one stays");
+            let shown = b.store.interaction(&ana(), doubt).await.unwrap().unwrap();
+            let shown: serde_json::Value = serde_json::from_str(shown.request.get()).unwrap();
+            assert_eq!(shown["lateResult"], serde_json::json!({"sent": 3}));
+            assert_eq!(shown["type"], "in_doubt_request");
         });
     }
 

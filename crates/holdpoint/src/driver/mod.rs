@@ -7,6 +7,7 @@
 mod ask;
 mod commit;
 mod executor;
+mod late;
 mod place;
 mod recorded;
 mod rule;
@@ -78,6 +79,8 @@ pub(crate) struct Driver {
     pub(crate) look_at: Option<tokio::time::Instant>,
     /// The term of the lease in which what is now to be performed was stored.
     pub(crate) term: Option<u64>,
+    /// What came in and could not be stored, because the run is somebody else's.
+    pub(crate) unstored: Vec<Input>,
     pub(crate) working_since: Instant,
     pub(crate) stopping: bool,
     pub(crate) ended: Option<Ended>,
@@ -89,8 +92,8 @@ enum Flow {
     On(Vec<Effect>),
     /// The run waits, ended, or was given back.
     Left(Next),
-    /// The run is somebody else's, or the process stops.
-    Lost,
+    /// The run is somebody else's, or the process stops. With what was not stored of it.
+    Lost(Vec<Input>),
 }
 
 impl Driver {
@@ -98,7 +101,7 @@ impl Driver {
     pub(crate) async fn begin(mut self, effects: Vec<Effect>) {
         let next = self.next_of(&effects);
         if next == Next::Keep && !self.knows_history(&effects).await {
-            return self.let_go();
+            return self.let_go(Vec::new());
         }
         self.perform(effects);
         match next {
@@ -116,17 +119,20 @@ impl Driver {
                 self.go_on().await;
             }
             Flow::Left(next) => self.leave(next).await,
-            Flow::Lost => self.let_go(),
+            Flow::Lost(inputs) => self.let_go(inputs),
         }
     }
 
     async fn go_on(mut self) {
         loop {
-            let Some(inputs) = self.next_inputs().await else { return self.let_go() };
+            let Some(inputs) = self.next_inputs().await else {
+                let inputs = std::mem::take(&mut self.unstored);
+                return self.let_go(inputs);
+            };
             match self.transact(inputs).await {
                 Flow::On(effects) => self.perform(effects),
                 Flow::Left(next) => return self.leave(next).await,
-                Flow::Lost => return self.let_go(),
+                Flow::Lost(inputs) => return self.let_go(inputs),
             }
         }
     }
@@ -148,7 +154,7 @@ impl Driver {
             match self.commit(changes, next).await {
                 commit::Stored::Done if next == Next::Keep => {
                     if !self.knows_history(&effects).await {
-                        return Flow::Lost;
+                        return Flow::Lost(inputs);
                     }
                     return Flow::On(effects);
                 }
@@ -158,9 +164,9 @@ impl Driver {
                 }
                 commit::Stored::Moved => match self.reload().await {
                     Some(facts) => with_facts(&mut inputs, facts),
-                    None => return Flow::Lost,
+                    None => return Flow::Lost(inputs),
                 },
-                commit::Stored::Lost => return Flow::Lost,
+                commit::Stored::Lost => return Flow::Lost(inputs),
             }
         }
     }
@@ -265,7 +271,10 @@ impl Driver {
                 rung |= self.receive(message, &mut inputs);
             }
             if rung {
-                let facts = self.new_facts().await?;
+                let Some(facts) = self.new_facts().await else {
+                    self.unstored = inputs;
+                    return None;
+                };
                 with_facts(&mut inputs, facts);
             }
             if self.stopping && self.running.is_empty() && inputs.is_empty() {
@@ -410,11 +419,17 @@ impl Driver {
         }
     }
 
-    fn let_go(self) {
-        self.rt.drivers.remove(self.run.id(), &self.tx);
-        self.rt.hub.rest(self.run.id(), self.next_seq);
+    fn let_go(self, inputs: Vec<Input>) {
+        let run = self.run.id();
+        self.rt.drivers.remove(run, &self.tx);
+        self.rt.hub.rest(run, self.next_seq);
         for cancel in self.running.values() {
             cancel.cancel();
+        }
+        if self.rt.store.is_shared() {
+            let (rt, round) = (Arc::clone(&self.rt), self.run.round());
+            let running = self.running.into_keys().collect();
+            self.rt.tasks.spawn(late::keep(rt, self.cx, run, round, inputs, running, self.inbox));
         }
     }
 

@@ -81,6 +81,7 @@ impl Driver {
             grace: None,
             look_at: rt.next_look(),
             term: rt.store.term(),
+            unstored: Vec::new(),
             working_since: Instant::now(),
             stopping: false,
             ended: None,

@@ -139,7 +139,8 @@ impl PostgresStore {
     pub(super) async fn try_request(&self, cx: &Context, id: RequestId) -> Done<Option<RequestHead>> {
         let client = self.connection(Work::New).await?;
         let sql = "SELECT q.tenant_id, q.run_id, q.seq, q.request_id, q.round, q.call, q.kind, q.digest, q.deadline, \
-                   q.opened_at, q.status, q.closure, r.snapshot_version, r.snapshot \
+                   q.opened_at, q.status, q.closure, q.terms, q.escalate_at, q.escalated_at, q.reminders, \
+                   r.snapshot_version, r.snapshot \
                    FROM request q JOIN run r ON r.tenant_id = q.tenant_id AND r.run_id = q.run_id \
                    WHERE q.tenant_id = $1 AND q.request_id = $2";
         let statement = client.prepare_cached(sql).await?;
@@ -147,7 +148,7 @@ impl PostgresStore {
             return Ok(None);
         };
         let request = rows::request(&row)?;
-        let agent = stored::agent(request.run(), rows::small(row.try_get(12)?), row.try_get(13)?)?;
+        let agent = stored::agent(request.run(), rows::small(row.try_get(16)?), row.try_get(17)?)?;
         Ok(Some(request.head(agent)))
     }
 

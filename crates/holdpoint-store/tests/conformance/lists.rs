@@ -13,6 +13,7 @@ conformance!(
     runs_are_listed_newest_first,
     a_cursor_of_another_list_is_refused,
     a_page_has_a_bound,
+    what_is_needed_of_a_request_to_decide_it_is_found_by_its_id,
 );
 
 async fn pages(bed: &Bed, filter: &InteractionFilter, limit: usize) -> Vec<RequestId> {
@@ -168,4 +169,19 @@ async fn a_page_has_a_bound(bed: Bed) {
     assert!(found.next_cursor.is_some());
     let page = PageRequest { cursor: None, limit: 0 };
     assert_eq!(bed.store.runs(&ana(), &RunFilter::default(), &page).await.unwrap().items.len(), 1);
+}
+
+async fn what_is_needed_of_a_request_to_decide_it_is_found_by_its_id(bed: Bed) {
+    let walk = Walk::suspended(&bed, &ana(), "job").await;
+    let id = walk.requests()[0];
+    let shown = bed.store.interaction(&ana(), id).await.unwrap().unwrap();
+    let head = bed.store.request(&ana(), id).await.unwrap().unwrap();
+    assert_eq!(
+        (head.run, head.agent, head.kind, head.status, head.opened_at),
+        (walk.id(), shown.agent, InteractionKind::Approval, InteractionStatus::Pending, shown.created_at)
+    );
+    decide(&bed.store, &ana(), id, DecisionWord::Approve).await;
+    let head = bed.store.request(&ana(), id).await.unwrap().unwrap();
+    assert_eq!(head.status, InteractionStatus::Decided);
+    assert!(bed.store.request(&cx("other", "ana"), id).await.unwrap().is_none());
 }

@@ -17,6 +17,8 @@ use crate::runs::Ours;
 
 /// Who decide at a time.
 const CLIENTS: usize = 16;
+/// Turns each gets.
+const TURNS: usize = 6;
 /// Bytes of the event and the record that a decision leaves in the journal.
 const JOURNAL_BYTES: usize = 300;
 
@@ -36,18 +38,28 @@ pub async fn measure(arguments: &Arguments) {
     database::remove(path).await;
     let ours = Arc::new(Ours::new(Log::new(Expect::Gated), Some(database::open(path).await)));
     let mut found = Deviations::default();
-    let each = arguments.n / 3;
+    let each = (arguments.n / 3).next_multiple_of(TURNS);
     let waiting = suspend(&ours, 3 * each, &mut found).await;
-    let (mine, rest) = waiting.split_at(each);
-    let (bare, notified) = rest.split_at(each);
-
     // Without a runtime: it would carry on what is decided here.
     Arc::into_inner(ours).expect("all lanes ended").close().await;
     let store = database::open(path).await;
-    let bare = statements(path, bare, BARE, &mut found).await;
-    let mine = ours_a_second(&store, mine, &mut found).await;
     let notify = BARE.replace("SELECT seq FROM moved", "SELECT seq, pg_notify('bench', $2::text) FROM moved");
-    let notified = statements(path, notified, &notify, &mut found).await;
+    let (bare, notify) = (clients(path, BARE).await, clients(path, &notify).await);
+    // In turns, so that a busy moment of the machine is everybody's. The first turn opens connections and is not counted.
+    let mut seconds = [0.0; 3];
+    for (turn, part) in waiting.chunks(waiting.len() / TURNS).enumerate() {
+        let (first, rest) = part.split_at(part.len() / 3);
+        let (second, third) = rest.split_at(rest.len() / 2);
+        let took = [
+            ours_s(&store, first, &mut found).await / first.len() as f64,
+            statements_s(&bare, second, &mut found).await / second.len() as f64,
+            statements_s(&notify, third, &mut found).await / third.len() as f64,
+        ];
+        if turn > 0 {
+            seconds.iter_mut().zip(took).for_each(|(sum, took)| *sum += took);
+        }
+    }
+    let [mine, bare, notified] = seconds.map(|sum| (TURNS - 1) as f64 / sum);
     let mut line = Line::new("holdpoint", arguments.workload.name());
     line.set("clients", CLIENTS);
     line.set("decisions", each);
@@ -86,12 +98,8 @@ async fn suspend(ours: &Arc<Ours>, n: usize, found: &mut Deviations) -> Vec<(Run
     waiting
 }
 
-/// The store's decisions a second.
-async fn ours_a_second(
-    store: &Arc<dyn Store>,
-    waiting: &[(RunId, RequestId)],
-    found: &mut Deviations,
-) -> f64 {
+/// How long the store takes for these decisions, in seconds.
+async fn ours_s(store: &Arc<dyn Store>, waiting: &[(RunId, RequestId)], found: &mut Deviations) -> f64 {
     let waiting: Arc<[_]> = waiting.into();
     let next = Arc::new(AtomicUsize::new(0));
     let from = Instant::now();
@@ -123,24 +131,35 @@ async fn ours_a_second(
             found.note("decision", "the store did not take it");
         }
     }
-    waiting.len() as f64 / from.elapsed().as_secs_f64()
+    from.elapsed().as_secs_f64()
 }
 
-/// A statement a second, each client on a connection of its own.
-async fn statements(url: &str, waiting: &[(RunId, RequestId)], sql: &str, found: &mut Deviations) -> f64 {
-    let waiting: Arc<[_]> = waiting.into();
-    let next = Arc::new(AtomicUsize::new(0));
-    let mut clients = Vec::new();
+/// A client, and its statement.
+type Prepared = (tokio_postgres::Client, tokio_postgres::Statement);
+
+async fn clients(url: &str, sql: &str) -> Vec<Arc<Prepared>> {
+    let mut clients = Vec::with_capacity(CLIENTS);
     for _ in 0..CLIENTS {
         let client = database::client(url).await;
         let statement = client.prepare(sql).await.expect("a statement");
-        clients.push((client, statement));
+        clients.push(Arc::new((client, statement)));
     }
+    clients
+}
+
+/// How long the statement takes for these, each client on a connection of its own, in seconds.
+async fn statements_s(
+    clients: &[Arc<Prepared>],
+    waiting: &[(RunId, RequestId)],
+    found: &mut Deviations,
+) -> f64 {
+    let waiting: Arc<[_]> = waiting.into();
+    let next = Arc::new(AtomicUsize::new(0));
     let from = Instant::now();
     let clients: Vec<_> = clients
-        .into_iter()
-        .map(|(client, statement)| {
-            let (next, waiting) = (Arc::clone(&next), Arc::clone(&waiting));
+        .iter()
+        .map(|prepared| {
+            let (next, waiting, prepared) = (Arc::clone(&next), Arc::clone(&waiting), Arc::clone(prepared));
             tokio::spawn(async move {
                 let (body, owner) = (vec![7_u8; JOURNAL_BYTES], uuid::Uuid::nil());
                 let mut refused = 0;
@@ -148,7 +167,7 @@ async fn statements(url: &str, waiting: &[(RunId, RequestId)], sql: &str, found:
                     let tenant = local().tenant;
                     let parameters: [&(dyn tokio_postgres::types::ToSql + Sync); 5] =
                         [&tenant.as_str(), &run.0, &request.0, &body, &owner];
-                    let rows = client.query(&statement, &parameters).await.expect("a row");
+                    let rows = prepared.0.query(&prepared.1, &parameters).await.expect("a row");
                     refused += u64::from(rows.len() != 1);
                 }
                 refused
@@ -160,5 +179,5 @@ async fn statements(url: &str, waiting: &[(RunId, RequestId)], sql: &str, found:
             found.note("statement", "it changed nothing");
         }
     }
-    waiting.len() as f64 / from.elapsed().as_secs_f64()
+    from.elapsed().as_secs_f64()
 }

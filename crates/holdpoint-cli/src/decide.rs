@@ -240,6 +240,9 @@ pub(crate) async fn show_one(args: Show) -> Result<()> {
     let how = request::closed(&interaction).map(|closed| format!(": {closed}")).unwrap_or_default();
     term::out(&format!("{}{how}", request::status(interaction.status)));
     if interaction.status == InteractionStatus::Pending {
+        if let Some(so_far) = request::so_far(&interaction) {
+            term::out(&so_far);
+        }
         let words: Vec<_> = asked.decisions.iter().map(|word| word.as_str()).collect();
         term::say(&format!("it takes: {}", line(&words.join(", "))));
     }

@@ -271,6 +271,9 @@ fn stored(checkup: &Checkup) -> Vec<Finding> {
             "`holdpoint inbox` lists it: decide it, or set `approval_timeout` so that nothing waits for ever";
         all.push(note("oldest pending", span(oldest), oldest <= WAIT_LONG, advice));
     }
+    let advice = "their deadline has passed, and they stay open (`on_timeout = \"wait\"`): `holdpoint inbox` lists them; decide \
+                  them, or name somebody more to ask with `escalate_to`";
+    all.push(note("overdue", format!("{} requests", stored.overdue), stored.overdue == 0, advice));
     let advice = "they ended every process that carried them on: `holdpoint runs --status quarantined` lists them; cancel them, or ask why";
     all.push(judge("quarantined", format!("{} runs", stored.quarantined), stored.quarantined == 0, advice));
     all
@@ -315,6 +318,7 @@ mod tests {
             stored: Some(StoredFigures {
                 pending: 2,
                 oldest_pending: Some(Duration::from_secs(60)),
+                overdue: 0,
                 quarantined: 0,
                 instances: Some(2),
             }),
@@ -368,6 +372,11 @@ mod tests {
                 Checkup { commits: CommitFigures { per_second: 50_001.0, ..healthy().commits }, ..healthy() },
                 "commits",
                 Mark::Wrong,
+            ),
+            (
+                Checkup { stored: Some(StoredFigures { overdue: 1, ..stored }), ..healthy() },
+                "overdue",
+                Mark::Note,
             ),
             (
                 Checkup { stored: Some(StoredFigures { quarantined: 1, ..stored }), ..healthy() },

@@ -1,8 +1,8 @@
 //! A request as the person who decides it is shown it: whole, safe, the server's own words first.
 
 use holdpoint_protocol::{
-    DecisionWord, Interaction, InteractionKind, InteractionStatus, OnTimeout, Reason, Render, RequestId,
-    Timestamp,
+    DecisionWord, GroupName, Interaction, InteractionKind, InteractionStatus, OnTimeout, Reason, Render,
+    RequestId, Timestamp,
 };
 use serde::Deserialize;
 
@@ -22,8 +22,11 @@ pub(crate) struct Asked {
     pub(crate) render: Render,
     on_timeout: OnTimeout,
     deadline: Option<Timestamp>,
+    preset: Option<String>,
     reason: Option<Reason>,
-    approvers: Option<Vec<String>>,
+    approvers: Option<Vec<GroupName>>,
+    #[serde(default)]
+    escalate_to: Vec<GroupName>,
     changed: Option<String>,
     attempt: Option<u32>,
     started_at: Option<Timestamp>,
@@ -81,22 +84,57 @@ impl Asked {
         if let Some(reason) = &self.reason {
             lines.push(format!("asked by policy {}, rule {}", line(&reason.policy), line(&reason.rule)));
         }
-        if let Some(approvers) = &self.approvers {
-            lines.push(format!("to be decided by {}", line(&approvers.join(", "))));
+        if let Some(approvers) = self.approvers.as_deref().and_then(groups) {
+            lines.push(format!("to be decided by {approvers}"));
         }
-        if let Some(deadline) = self.deadline {
-            let then = match self.on_timeout {
-                OnTimeout::Deny => "it expires and is not executed",
-                OnTimeout::Wait => "it stays open",
-                OnTimeout::Policy => "a preset decides",
-                OnTimeout::Leave => "it is left as unknown",
+        lines.extend(
+            self.deadline.map(|deadline| at_deadline(deadline, self.on_timeout, self.preset.as_deref())),
+        );
+        if let (Some(further), Some(_)) = (groups(&self.escalate_to), self.deadline) {
+            let when = match self.on_timeout {
+                OnTimeout::Wait => "at the deadline",
+                OnTimeout::Deny | OnTimeout::Policy | OnTimeout::Leave => "after half of the time",
             };
-            lines.push(format!("until {deadline}, then {then}"));
+            lines.push(format!("if nobody decides, {further} may decide too {when}"));
         }
         lines.push(format!("{} characters of arguments, all of them shown", self.arguments.chars().count()));
         lines.push(format!("digest {}", line(&self.digest)));
         lines.iter().map(|line| format!("{}\n", style.dim(line))).collect()
     }
+}
+
+/// What happens at a deadline, in a sentence.
+pub(crate) fn at_deadline(deadline: Timestamp, then: OnTimeout, preset: Option<&str>) -> String {
+    match then {
+        OnTimeout::Deny => format!("until {deadline}, then it expires and is not executed"),
+        OnTimeout::Wait => format!("it stays open; at {deadline} people are reminded"),
+        OnTimeout::Policy => format!(
+            "until {deadline}, then {} is asked; what it does not name expires and is not executed",
+            preset.map_or_else(|| "a preset".to_owned(), |name| format!("the preset {}", line(name)))
+        ),
+        OnTimeout::Leave => format!("until {deadline}, then it is left as unknown"),
+    }
+}
+
+/// Groups, to be read.
+pub(crate) fn groups(groups: &[GroupName]) -> Option<String> {
+    let names: Vec<&str> = groups.iter().map(|group| group.as_str()).collect();
+    (!names.is_empty()).then(|| line(&names.join(", ")))
+}
+
+/// What has become of an open interaction since it was asked, where anything has.
+pub(crate) fn so_far(interaction: &Interaction) -> Option<String> {
+    let times = match interaction.reminders {
+        0 => return None,
+        1 => "once".to_owned(),
+        times => format!("{times} times"),
+    };
+    let now = interaction.approvers.as_deref().and_then(groups);
+    let told = interaction.escalated_at.map(|at| match now {
+        Some(now) => format!("; since {at} to be decided by {now}"),
+        None => format!("; a further group was told at {at}"),
+    });
+    Some(format!("people were reminded {times}{}", told.unwrap_or_default()))
 }
 
 /// How an interaction stands, in a word.
@@ -130,7 +168,16 @@ pub(crate) fn closed(interaction: &Interaction) -> Option<String> {
         Some(reason) => format!(": {}", line(reason)),
         None => String::new(),
     };
-    Some(format!("{}{by} at {}{reason}", line(&decision.decision), decision.at))
+    let rule = match &decision.rule {
+        Some(rule) => format!(
+            " (by a rule, not by a person: {} in version {}, written by {})",
+            line(&rule.name),
+            line(&rule.version),
+            line(rule.written_by.as_str())
+        ),
+        None => String::new(),
+    };
+    Some(format!("{}{by}{rule} at {}{reason}", line(&decision.decision), decision.at))
 }
 
 /// The one line of an interaction in a list.

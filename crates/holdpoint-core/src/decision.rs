@@ -1,6 +1,6 @@
 //! What closes a request: a decision, or a fact nobody decided.
 
-use holdpoint_protocol::{ActorId, By, DecisionWord, RawJson, RequestId, Then, Timestamp};
+use holdpoint_protocol::{ActorId, By, DecisionWord, RawJson, RequestId, RuleUsed, Then, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::digest::CallDigest;
@@ -12,6 +12,9 @@ pub struct Decision {
     pub word: DecisionWord,
     /// The authenticated person or handler, and how it came.
     pub by: By,
+    /// The rule, where one decided in nobody's presence.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rule: Option<RuleUsed>,
     /// The digest of what was decided on.
     pub digest: CallDigest,
     /// What the person wrote: data, quoted to the model.

@@ -16,6 +16,7 @@ pub mod policy;
 pub mod render;
 pub mod run;
 pub mod schema;
+pub mod terms;
 pub mod tool;
 pub mod wording;
 

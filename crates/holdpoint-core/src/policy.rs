@@ -8,6 +8,7 @@
 //! Names are matched whole, exactly as the tool is registered, case and all; never by a title or description.
 
 mod glob;
+mod preset;
 
 use std::fmt;
 
@@ -17,6 +18,7 @@ use serde::{Deserialize, Serialize};
 use crate::digest::Fields;
 
 pub use glob::{Glob, InvalidGlob, PATTERN_MAX_BYTES};
+pub use preset::{BadPreset, Condition, PRESET_NAME_MAX_BYTES, Preset, Release, Scalar};
 
 /// The name a stack without any policy gives as its reason.
 const NO_POLICY: &str = "default";

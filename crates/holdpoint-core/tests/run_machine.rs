@@ -417,6 +417,7 @@ impl Bench {
             word,
             by: By { actor: Some(ActorId::new("bo").unwrap()), via: Via::Human },
             digest: if stale { format!("sha256:{}", "0".repeat(64)).parse().unwrap() } else { digest },
+            rule: None,
             reason: Some("because".into()),
             arguments: (word == DecisionWord::ApproveWith).then(|| r#"{"v":9}"#.into()),
             result: None,

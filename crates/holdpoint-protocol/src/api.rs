@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    ActorId, AgentName, By, ConversationId, DecisionWord, FinishStatus, InteractionKind, Pending, RawJson,
-    RequestId, RunId, Timestamp, UsageTotal,
+    ActorId, AgentName, By, ConversationId, DecisionWord, FinishStatus, GroupName, InteractionKind,
+    OnTimeout, Pending, RawJson, RequestId, RuleUsed, RunId, Timestamp, UsageTotal,
 };
 
 /// `POST /chat` and `POST /chat/stream`.
@@ -25,6 +25,9 @@ pub struct ChatRequest {
     /// Run without prompts, where configuration allows this caller to.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub bypass_approval: Option<bool>,
+    /// How long the requests of this run wait, in milliseconds, where that is shorter than what is configured.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub approval_timeout_ms: Option<u64>,
 }
 
 /// How a run stands.
@@ -102,9 +105,30 @@ pub struct Interaction {
     pub seq: u64,
     /// When it was opened.
     pub created_at: Timestamp,
+    /// When what `on_timeout` says happens.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub deadline: Option<Timestamp>,
+    /// What happens at the deadline.
+    pub on_timeout: OnTimeout,
+    /// The groups that are to decide, as it is now, where some are named.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub approvers: Option<Vec<GroupName>>,
+    /// When a further group was told.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub escalated_at: Option<Timestamp>,
+    /// How many times people were reminded.
+    #[serde(skip_serializing_if = "is_zero", default)]
+    pub reminders: u32,
+    /// When they are reminded next, if nobody decides.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub next_reminder: Option<Timestamp>,
     /// How it was closed.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub decision: Option<DecisionView>,
+}
+
+fn is_zero(value: &u32) -> bool {
+    *value == 0
 }
 
 /// How an interaction stands.
@@ -130,6 +154,9 @@ pub struct DecisionView {
     pub decision: String,
     /// Who and how.
     pub by: By,
+    /// The rule, where one took the decision.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub rule: Option<Box<RuleUsed>>,
     /// What the person wrote.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub reason: Option<String>,

@@ -6,12 +6,14 @@
 mod course;
 mod decision;
 mod request;
+mod timeout;
 
 use serde::{Deserialize, Serialize};
 
 pub use self::course::*;
 pub use self::decision::*;
 pub use self::request::*;
+pub use self::timeout::*;
 use crate::{AgentName, RequestId, RunId};
 
 /// One event of a run.
@@ -89,6 +91,8 @@ event_bodies! {
     InDoubtRequest(InDoubtRequest) = "in_doubt_request", durable: true;
     /// An approve is stored, the quorum is open.
     Vote(Vote) = "vote", durable: true;
+    /// An interaction has been open for long: people are reminded, and perhaps a further group may decide.
+    Reminder(Reminder) = "reminder", durable: true;
     /// An interaction is closed.
     Decision(DecisionEvent) = "decision", durable: true;
     /// The claim on a call is taken; it is about to run.
@@ -130,6 +134,7 @@ impl EventBody {
             | Self::Message(_)
             | Self::ToolCall(_)
             | Self::Vote(_)
+            | Self::Reminder(_)
             | Self::Decision(_)
             | Self::ToolStarted(_)
             | Self::ToolProgress(_)
@@ -146,10 +151,11 @@ impl EventBody {
         }
     }
 
-    /// The request that the event opens or closes.
+    /// The request that the event opens, reminds of or closes.
     pub fn request(&self) -> Option<RequestId> {
         match self {
             Self::Decision(decision) => Some(decision.request_id),
+            Self::Reminder(reminder) => Some(reminder.request_id),
             other => other.opens(),
         }
     }

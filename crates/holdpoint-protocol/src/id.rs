@@ -172,6 +172,10 @@ name_id!(
     ActorId, "actor id"
 );
 name_id!(
+    /// A group of people who decide: as configuration names it.
+    GroupName, "group name"
+);
+name_id!(
     /// A declared agent.
     AgentName, "agent name"
 );

@@ -104,6 +104,7 @@ impl Metrics {
             ("holdpoint_runs_owned", "Runs that have an owner.", stats.running),
             ("holdpoint_runs_quarantined", "Runs set aside for an operator.", stats.quarantined),
             ("holdpoint_pending", "Requests that wait for a person.", stats.pending),
+            ("holdpoint_overdue", "Of those, the ones that stay open beyond their deadline.", stats.overdue),
         ] {
             page.one(name, "gauge", help, value);
         }

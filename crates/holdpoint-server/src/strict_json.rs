@@ -6,6 +6,7 @@
 use std::cell::Cell;
 use std::collections::HashSet;
 use std::fmt;
+use std::time::Duration;
 
 use holdpoint::core::arguments::ARGUMENTS_MAX_DEPTH;
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
@@ -58,6 +59,17 @@ impl<'a> Fields<'a> {
             None | Some("false") => Ok(false),
             Some("true") => Ok(true),
             Some(_) => Err(bad(format!("`{name}` must be true or false"))),
+        }
+    }
+
+    /// Takes a field that is a time in whole milliseconds. None at all is no time: it would end what has not begun.
+    pub(crate) fn milliseconds(&mut self, name: &str) -> Result<Option<Duration>, Refusal> {
+        let Some(raw) = self.take(name) else { return Ok(None) };
+        match raw.get().parse::<u64>() {
+            Ok(ms) if ms > 0 => Ok(Some(Duration::from_millis(ms))),
+            Ok(_) | Err(_) => {
+                Err(bad(format!("`{name}` must be a whole number of milliseconds, at least 1")))
+            }
         }
     }
 

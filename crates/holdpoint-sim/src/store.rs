@@ -14,8 +14,8 @@ use holdpoint::protocol::{
 use holdpoint::store::{
     AuditRow, CancelReply, ChainCheck, Committed, Context, Decide, DecideReply, EffectEnd, EffectKey,
     EffectRecord, EffectUse, Error, IdempotencyKey, InteractionFilter, KeyUse, Known, Loaded, MemoryStore,
-    Noted, PageRequest, RequestHead, Result, RunFilter, StartRun, Started, Stats, Step, Store, StoredAnswer,
-    Taken, Tidied, Tidy,
+    Noted, PageRequest, PresetDue, RequestHead, Result, RuleRelease, RunFilter, StartRun, Started, Stats,
+    Step, Store, StoredAnswer, Taken, Tidied, Tidy,
 };
 use tokio::sync::Notify;
 
@@ -126,6 +126,20 @@ impl Store for FaultyStore {
     }
     async fn expire_due(&self, limit: usize) -> Result<Vec<Noted>> {
         self.inner.expire_due(limit).await
+    }
+    async fn presets_due(&self, limit: usize) -> Result<Vec<PresetDue>> {
+        self.inner.presets_due(limit).await
+    }
+    async fn close_due(
+        &self,
+        cx: &Context,
+        request: RequestId,
+        release: Option<RuleRelease>,
+    ) -> Result<Option<Noted>> {
+        self.write(async |store| store.close_due(cx, request, release).await).await
+    }
+    async fn remind_due(&self, limit: usize) -> Result<Vec<Noted>> {
+        self.inner.remind_due(limit).await
     }
     async fn next_deadline(&self) -> Result<Option<Timestamp>> {
         self.inner.next_deadline().await

@@ -65,6 +65,8 @@ pub struct StoredFigures {
     pub pending: u64,
     /// How long the oldest of them has waited.
     pub oldest_pending: Option<Duration>,
+    /// Of the waiting ones, those that stay open and whose deadline has passed.
+    pub overdue: u64,
     /// Runs that were set aside because they ended every process that carried them on.
     pub quarantined: u64,
     /// Instances whose lease holds; `None` where there are no leases.

@@ -1,7 +1,7 @@
 //! Our words as the small numbers that the databases keep. Never renumbered.
 
 use holdpoint_core::decision::CancelKind;
-use holdpoint_protocol::{InteractionKind, InteractionStatus, RunStatus};
+use holdpoint_protocol::{InteractionKind, InteractionStatus, OnTimeout, RunStatus};
 
 use crate::{Error, Result};
 
@@ -78,3 +78,13 @@ pub(crate) const REQUEST_STATUSES: [InteractionStatus; 5] = [
     InteractionStatus::Cancelled,
     InteractionStatus::Superseded,
 ];
+
+/// What happens to a request at its deadline: for the scans, which leave some out. It is read from the terms.
+pub(crate) fn on_timeout(value: OnTimeout) -> i64 {
+    match value {
+        OnTimeout::Deny => 0,
+        OnTimeout::Wait => 1,
+        OnTimeout::Policy => 2,
+        OnTimeout::Leave => 3,
+    }
+}

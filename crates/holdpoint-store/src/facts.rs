@@ -2,16 +2,17 @@
 
 use holdpoint_core::decision::{CancelKind, Decision, Fact};
 use holdpoint_core::digest::CallDigest;
-use holdpoint_core::run::{AuditRecord, ClosedBy};
+use holdpoint_core::run::{AuditRecord, ClosedBy, Opened};
+use holdpoint_core::terms::{Due, Terms};
 use holdpoint_protocol::{
     ActorId, AgentName, By, CallId, DecisionEvent, DecisionView, DecisionWord, Event, EventBody,
-    InteractionKind, InteractionStatus, Notice, RequestId, RunId, Timestamp, Via,
+    InteractionKind, InteractionStatus, Notice, Reminder, RequestId, RuleUsed, RunId, Then, Timestamp, Via,
 };
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use crate::cursor::hex;
-use crate::{Decide, DecideReply, RequestHead};
+use crate::{Decide, DecideReply, RequestHead, RuleRelease};
 
 /// A request as every store keeps it.
 #[derive(Debug, Clone)]
@@ -20,7 +21,14 @@ pub(crate) struct Request {
     pub(crate) call: CallId,
     pub(crate) kind: InteractionKind,
     pub(crate) digest: CallDigest,
-    pub(crate) deadline: Option<Timestamp>,
+    /// How long it waits, and what happens then.
+    pub(crate) terms: Terms,
+    /// When the next reminder is due.
+    pub(crate) remind_at: Option<Timestamp>,
+    /// How many there were.
+    pub(crate) reminders: u32,
+    /// When further groups were told.
+    pub(crate) escalated_at: Option<Timestamp>,
     /// The number of the event that announced it.
     pub(crate) seq: u64,
     pub(crate) opened_at: Timestamp,
@@ -45,6 +53,7 @@ impl Closure {
             Self::Decided(decision) => DecisionView {
                 decision: decision.word.as_str().to_owned(),
                 by: decision.by.clone(),
+                rule: decision.rule.clone().map(Box::new),
                 reason: decision.reason.clone(),
                 at: decision.at,
             },
@@ -54,12 +63,36 @@ impl Closure {
 }
 
 impl Request {
+    /// A request that opens now.
+    pub(crate) fn opened(opened: &Opened, seq: u64, now: Timestamp) -> Self {
+        Self {
+            id: opened.request,
+            call: opened.call,
+            kind: opened.kind,
+            digest: opened.digest,
+            remind_at: opened.terms.first_reminder(),
+            terms: opened.terms.clone(),
+            reminders: 0,
+            escalated_at: None,
+            seq,
+            opened_at: now,
+            status: InteractionStatus::Pending,
+            closure: None,
+        }
+    }
+
     pub(crate) fn run(&self) -> RunId {
         self.call.run
     }
 
     pub(crate) fn is_open(&self) -> bool {
         self.status == InteractionStatus::Pending
+    }
+
+    /// The reminder that is due now, if one is. What is late is over, and reminds nobody.
+    pub(crate) fn reminder_due(&self, now: Timestamp) -> Option<Due> {
+        let planned = self.remind_at.filter(|at| *at <= now && self.is_open() && !self.is_late(now))?;
+        Some(self.terms.due(planned, now))
     }
 
     pub(crate) fn head(&self, agent: AgentName) -> RequestHead {
@@ -73,7 +106,7 @@ impl Request {
     }
 
     fn is_late(&self, now: Timestamp) -> bool {
-        self.deadline.is_some_and(|deadline| deadline <= now)
+        self.terms.expires_at().is_some_and(|deadline| deadline <= now)
     }
 }
 
@@ -96,7 +129,7 @@ impl CancelNote {
             (CancelKind::Supersede, InteractionKind::InDoubt) => return None,
         };
         let by = By { actor: Some(self.by.clone()), via };
-        Some((status, DecisionView { decision: word.to_owned(), by, reason: None, at: self.at }))
+        Some((status, DecisionView { decision: word.to_owned(), by, rule: None, reason: None, at: self.at }))
     }
 }
 
@@ -153,6 +186,7 @@ fn decision(request: &Request, decide: &Decide, now: Timestamp) -> Decision {
     Decision {
         word: decide.word,
         by: decide.by.clone(),
+        rule: None,
         digest: request.digest,
         reason: decide.reason.clone(),
         arguments: decide.arguments.clone(),
@@ -160,6 +194,69 @@ fn decision(request: &Request, decide: &Decide, now: Timestamp) -> Decision {
         then: decide.then,
         at: now,
     }
+}
+
+/// How a request whose deadline has passed is closed, when a preset was asked about it. `None` when it is not due. What it
+/// says holds only in the transaction that read the request.
+pub(crate) fn close_due(
+    request: &Request,
+    cancel: Option<&CancelNote>,
+    release: Option<RuleRelease>,
+    now: Timestamp,
+) -> Option<Closing> {
+    if !request.is_open() || !request.is_late(now) {
+        return None;
+    }
+    let ends = cancel.is_some_and(|note| note.ends(request.kind).is_some());
+    let fits = |release: &RuleRelease| {
+        request.kind == InteractionKind::Approval
+            && !ends
+            && request.terms.preset() == Some(release.rule.name.as_str())
+    };
+    Some(match release.filter(fits) {
+        None => Closing::Expired,
+        Some(release) => Closing::Decided(Box::new(Decision {
+            word: DecisionWord::Approve,
+            by: By { actor: Some(release.actor), via: Via::Preset },
+            rule: Some(release.rule),
+            digest: request.digest,
+            reason: None,
+            arguments: None,
+            result: None,
+            then: Then::Continue,
+            at: now,
+        })),
+    })
+}
+
+/// Writes down that people are reminded of a request.
+pub(crate) fn remind(request: &Request, due: Due, now: Timestamp) -> (EventBody, AuditRecord) {
+    let escalated = due.escalates || request.escalated_at.is_some();
+    let escalated_to = if due.escalates { request.terms.escalate_to.clone() } else { Vec::new() };
+    let names: Vec<&str> = escalated_to.iter().map(|group| group.as_str()).collect();
+    let what = match names.is_empty() {
+        true => due.stage.as_str().to_owned(),
+        false => format!("{} escalated_to={}", due.stage.as_str(), names.join(",")),
+    };
+    let event = EventBody::Reminder(Reminder {
+        request_id: request.id,
+        call_id: request.call,
+        stage: due.stage,
+        deadline: request.terms.deadline,
+        on_timeout: request.terms.on_timeout(request.kind),
+        escalated_to,
+        approvers: request.terms.approvers(escalated),
+        at: now,
+    });
+    let audit = AuditRecord {
+        kind: "request_reminded".to_owned(),
+        actor: None,
+        call: Some(request.call),
+        request: Some(request.id),
+        digest: Some(request.digest),
+        what,
+    };
+    (event, audit)
 }
 
 /// The same decision again: word, arguments, answers, actor - and what follows for the run, since a stop that was not
@@ -181,12 +278,16 @@ fn tried(kind: &str, request: &Request, decide: &Decide) -> AuditRecord {
         call: Some(request.call),
         request: Some(request.id),
         digest: Some(decide.digest.unwrap_or(request.digest)),
-        what: what_of(decide.word, decide.by.via, decide.arguments.as_deref()),
+        what: what_of(decide.word, decide.by.via, None, decide.arguments.as_deref()),
     }
 }
 
-fn what_of(word: DecisionWord, via: Via, arguments: Option<&str>) -> String {
+fn what_of(word: DecisionWord, via: Via, rule: Option<&RuleUsed>, arguments: Option<&str>) -> String {
     let mut what = format!("{} via={}", word.as_str(), via_word(via));
+    if let Some(rule) = rule {
+        let RuleUsed { name, version, written_by } = rule;
+        what.push_str(&format!(" rule={name} version={version} written_by={written_by}"));
+    }
     if let Some(arguments) = arguments {
         // The chain proves which text was approved without holding it.
         what.push_str(" arguments=sha256:");
@@ -232,6 +333,7 @@ pub(crate) fn close(request: &Request, closing: Closing, now: Timestamp) -> Writ
     let otherwise = |word: &str, via: Via| DecisionView {
         decision: word.to_owned(),
         by: By { actor: None, via },
+        rule: None,
         reason: None,
         at: now,
     };
@@ -256,7 +358,8 @@ pub(crate) fn close(request: &Request, closing: Closing, now: Timestamp) -> Writ
     let (kind, arguments, what) = match &closure {
         Closure::Decided(decision) => {
             let arguments = decision.arguments.clone();
-            let what = what_of(decision.word, decision.by.via, arguments.as_deref());
+            let rule = decision.rule.as_ref();
+            let what = what_of(decision.word, decision.by.via, rule, arguments.as_deref());
             ("decision", arguments, what)
         }
         Closure::Otherwise(view) => ("request_closed", None, view.decision.clone()),
@@ -274,6 +377,7 @@ pub(crate) fn close(request: &Request, closing: Closing, now: Timestamp) -> Writ
         call_id: request.call,
         decision: view.decision,
         by: view.by,
+        rule: view.rule.map(|rule| *rule),
         reason: view.reason,
         arguments,
         at: now,
@@ -345,7 +449,8 @@ pub(crate) fn closed_by_run(
         let EventBody::Decision(said) = &event.body else { return None };
         if said.request_id == request { said.by.actor.clone() } else { None }
     });
-    let view = DecisionView { decision: word.to_owned(), by: By { actor, via }, reason: None, at: now };
+    let by = By { actor, via };
+    let view = DecisionView { decision: word.to_owned(), by, rule: None, reason: None, at: now };
     (status, Closure::Otherwise(view))
 }
 

@@ -65,5 +65,9 @@ impl InteractionFilter {
         self.status.is_none_or(|status| status == request.status)
             && self.kind.is_none_or(|kind| kind == request.kind)
             && self.run.is_none_or(|run| run == request.run())
+            && self
+                .group
+                .as_ref()
+                .is_none_or(|group| request.terms.concerns(group, request.escalated_at.is_some()))
     }
 }

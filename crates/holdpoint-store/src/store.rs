@@ -11,8 +11,8 @@ use holdpoint_core::run::{AuditRecord, Closed, LedgerLine, Opened, Run};
 use holdpoint_core::tool::ToolDefinition;
 use holdpoint_protocol::{
     ActorId, AgentName, By, ConversationId, DecisionView, DecisionWord, Event, InstanceId, Interaction,
-    InteractionKind, InteractionStatus, Page, Pending, RawJson, RequestId, RunId, RunView, TenantId, Then,
-    Timestamp,
+    InteractionKind, InteractionStatus, Page, Pending, RawJson, RequestId, RuleUsed, RunId, RunView,
+    TenantId, Then, Timestamp,
 };
 use tokio::sync::broadcast;
 
@@ -104,10 +104,29 @@ pub trait Store: EffectRecord + Tidy {
     /// Notes that a run is to be cancelled or superseded. Twice is once.
     async fn cancel(&self, cx: &Context, run: RunId, kind: CancelKind) -> Result<CancelReply>;
 
-    /// Expires up to `limit` open requests whose deadline has passed (all tenants); takes the runs without an owner.
+    /// Expires up to `limit` open requests whose deadline has passed (all tenants); takes the runs without an owner. One that
+    /// a preset is to be asked about is left to [`Store::close_due`], one that stays open has no deadline to pass.
     async fn expire_due(&self, limit: usize) -> Result<Vec<Noted>>;
 
-    /// The earliest deadline of an open request, all tenants.
+    /// Up to `limit` open requests whose deadline has passed and which a preset is to be asked about (all tenants). They
+    /// are only read: whoever is asked closes them with [`Store::close_due`], and one of several who do is the first.
+    async fn presets_due(&self, limit: usize) -> Result<Vec<PresetDue>>;
+
+    /// Closes a request whose deadline has passed: as released by a rule, or else as expired. A release that does not fit -
+    /// of another preset than the request names, of a run that is being cancelled, of a question or a doubt - is an expiry.
+    /// `None` when it is not open, or its deadline has not passed.
+    async fn close_due(
+        &self,
+        cx: &Context,
+        request: RequestId,
+        release: Option<RuleRelease>,
+    ) -> Result<Option<Noted>>;
+
+    /// Reminds of up to `limit` open requests for which that is due (all tenants): each time once, whoever looks. The run is
+    /// not touched otherwise: it waits as it waited.
+    async fn remind_due(&self, limit: usize) -> Result<Vec<Noted>>;
+
+    /// When the next deadline passes or the next reminder is due, all tenants.
     async fn next_deadline(&self) -> Result<Option<Timestamp>>;
 
     /// The messages of the committed rounds of a conversation, in order, up to and including those of `run`. With `after`
@@ -377,6 +396,28 @@ pub struct Decide {
     pub then: Then,
 }
 
+/// A request whose deadline has passed, and which a preset is to be asked about.
+#[derive(Debug, Clone)]
+pub struct PresetDue {
+    /// Whose run it is: the context to act in (the run's own actor).
+    pub cx: Context,
+    /// The run.
+    pub run: RunId,
+    /// The request.
+    pub request: RequestId,
+    /// The preset that it names.
+    pub preset: String,
+}
+
+/// A release by a rule, in nobody's presence.
+#[derive(Debug, Clone)]
+pub struct RuleRelease {
+    /// What the decision is put down to: the rule, and never a person.
+    pub actor: ActorId,
+    /// The rule, as it was when it was asked.
+    pub rule: RuleUsed,
+}
+
 /// What came of a decision.
 #[derive(Debug, Clone)]
 pub enum DecideReply {
@@ -432,6 +473,8 @@ pub enum Owner {
     Here,
     /// Another instance owns it: ring that one.
     Elsewhere(InstanceId),
+    /// It has no owner and needs none: it waits as it waited.
+    Nobody,
 }
 
 /// What came of a cancel.

@@ -3,11 +3,12 @@
 use holdpoint_core::decision::{CancelKind, Fact};
 use holdpoint_core::digest::CallDigest;
 use holdpoint_core::run::{Run, SNAPSHOT_VERSION};
-use holdpoint_protocol::{AgentName, InteractionStatus, RequestId, RunId};
+use holdpoint_core::terms::Terms;
+use holdpoint_protocol::{ActorId, AgentName, InteractionStatus, RequestId, RunId, TenantId, Timestamp};
 
 use crate::compact::{self, FactRef};
 use crate::facts::{Closure, Request};
-use crate::{Error, Result};
+use crate::{Context, Error, PresetDue, Result};
 
 /// The control state; one that a newer version wrote is left alone.
 pub(crate) fn snapshot(run: RunId, version: u32, bytes: &[u8]) -> Result<Run> {
@@ -32,9 +33,43 @@ fn check_version(run: RunId, version: u32) -> Result<()> {
     Ok(())
 }
 
+/// What a request waits under. A plain deadline is kept in its column alone.
+pub(crate) fn terms(
+    run: RunId,
+    bytes: Option<&[u8]>,
+    opened_at: Timestamp,
+    deadline: Option<Timestamp>,
+) -> Result<Terms> {
+    match bytes {
+        Some(bytes) => compact::read(run, bytes),
+        None => Ok(Terms::plain(opened_at, deadline)),
+    }
+}
+
+/// The same, to be kept.
+pub(crate) fn terms_bytes(run: RunId, terms: &Terms) -> Result<Option<Vec<u8>>> {
+    if terms.is_plain() { Ok(None) } else { compact::write(run, terms).map(Some) }
+}
+
 pub(crate) fn digest(bytes: &[u8; 32]) -> Result<CallDigest> {
     let text = format!("sha256:{}", crate::cursor::hex(bytes));
     text.parse().map_err(|_| Error::Corrupt("a digest".into()))
+}
+
+/// A request that a preset is to be asked about, in the context to act in.
+pub(crate) fn preset_due(
+    run: RunId,
+    request: RequestId,
+    terms: Option<&[u8]>,
+    tenant: &str,
+    actor: &str,
+) -> Result<PresetDue> {
+    let corrupt = |what: &str| Error::Corrupt(format!("request {request}: {what}"));
+    let terms: Terms = compact::read(run, terms.ok_or_else(|| corrupt("no terms"))?)?;
+    let preset = terms.preset().ok_or_else(|| corrupt("no preset"))?.to_owned();
+    let tenant = TenantId::new(tenant).map_err(|_| corrupt("a name"))?;
+    let actor = ActorId::new(actor).map_err(|_| corrupt("a name"))?;
+    Ok(PresetDue { cx: Context { tenant, actor }, run, request, preset })
 }
 
 /// What a fact says, with the request it is about.

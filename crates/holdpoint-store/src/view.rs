@@ -1,6 +1,6 @@
 //! What the lists are asked with.
 
-use holdpoint_protocol::{InteractionKind, InteractionStatus, RunId, RunStatus, Timestamp};
+use holdpoint_protocol::{GroupName, InteractionKind, InteractionStatus, RunId, RunStatus, Timestamp};
 
 /// The most rows one page holds, whatever was asked for.
 pub const PAGE_MAX: usize = 200;
@@ -14,6 +14,8 @@ pub struct InteractionFilter {
     pub run: Option<RunId>,
     /// Only those of this kind.
     pub kind: Option<InteractionKind>,
+    /// Only those that this group is to decide, or has been told of.
+    pub group: Option<GroupName>,
 }
 
 /// Which runs to list, newest first.
@@ -76,6 +78,8 @@ pub struct Stats {
     pub pending: u64,
     /// When the oldest of them was opened.
     pub oldest_pending: Option<Timestamp>,
+    /// Of the open ones, those that stay open and whose deadline has passed.
+    pub overdue: u64,
     /// Runs with an owner.
     pub running: u64,
     /// Runs set aside.

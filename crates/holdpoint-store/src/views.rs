@@ -23,6 +23,12 @@ pub(crate) fn interaction(run: &Run, request: &Request, event_json: &str) -> Res
         request: raw(event_json)?,
         seq: request.seq,
         created_at: request.opened_at,
+        deadline: request.terms.deadline,
+        on_timeout: request.terms.on_timeout(request.kind),
+        approvers: request.terms.approvers(request.escalated_at.is_some()),
+        escalated_at: request.escalated_at,
+        reminders: request.reminders,
+        next_reminder: request.remind_at.filter(|_| request.is_open()),
         decision: request.closure.as_ref().map(Closure::view),
     })
 }

@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use holdpoint_core::limits::Limits;
-use holdpoint_core::policy::{Policy, PolicyStack};
+use holdpoint_core::policy::{Policy, PolicyStack, Preset};
 use holdpoint_core::run::{Execution, OnInvalidCall, Settings};
+use holdpoint_core::terms::{ApprovalTerms, AtDeadline, TermsRule, ToolTerms};
 use holdpoint_models::Model;
 use holdpoint_protocol::AgentName;
 use holdpoint_tools::{Extensions, Tool, ToolSource};
@@ -41,6 +42,7 @@ pub struct Agent {
     pub(crate) context: Option<Box<ContextProvider>>,
     pub(crate) stream: bool,
     pub(crate) on_new_message: OnNewMessage,
+    pub(crate) presets: Vec<Preset>,
 }
 
 impl std::fmt::Debug for Agent {
@@ -77,6 +79,7 @@ impl Agent {
             context: None,
             stream: true,
             on_new_message: OnNewMessage::default(),
+            presets: Vec::new(),
         }
     }
 
@@ -98,6 +101,20 @@ impl Agent {
     /// The models a request may name, the agent's own first.
     pub fn model_names(&self) -> impl Iterator<Item = &str> {
         std::iter::once(self.model.name()).chain(self.models.iter().map(|model| model.name()))
+    }
+
+    /// How its requests wait.
+    pub fn approval(&self) -> &ApprovalTerms {
+        &self.settings.approval
+    }
+
+    /// The presets that may decide at a deadline.
+    pub fn presets(&self) -> &[Preset] {
+        &self.presets
+    }
+
+    pub(crate) fn preset(&self, name: &str) -> Option<&Preset> {
+        self.presets.iter().find(|preset| preset.name() == name)
     }
 
     pub(crate) fn model_named(&self, name: Option<&str>) -> Option<Arc<dyn Model>> {
@@ -124,6 +141,7 @@ pub struct AgentBuilder {
     context: Option<Box<ContextProvider>>,
     stream: bool,
     on_new_message: OnNewMessage,
+    presets: Vec<Preset>,
 }
 
 /// An agent that cannot be built.
@@ -142,6 +160,22 @@ pub enum BadAgent {
         agent: AgentName,
         /// Why.
         source: BadToolset,
+    },
+    /// A preset is to decide at a deadline, and there is none of that name.
+    #[error("agent {agent}: there is no preset `{preset}` to decide at a deadline")]
+    NoPreset {
+        /// The agent.
+        agent: AgentName,
+        /// What was named.
+        preset: String,
+    },
+    /// Two presets have one name.
+    #[error("agent {agent}: two presets are named `{preset}`")]
+    PresetTwice {
+        /// The agent.
+        agent: AgentName,
+        /// The name.
+        preset: String,
     },
     /// A limit is over what can be configured.
     #[error("agent {agent}: {what} is {found}, at most {max}")]
@@ -226,10 +260,46 @@ impl AgentBuilder {
         self
     }
 
-    /// How long a request waits; then the call is answered `expired`.
+    /// How long a request waits; then the call is answered `expired`, unless [`Self::on_timeout`] says otherwise.
     #[must_use]
     pub fn approval_timeout(mut self, timeout: Duration) -> Self {
-        self.settings.approval_timeout_ms = Some(u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX));
+        let agent = &mut self.settings.approval.agent;
+        agent.timeout_ms = Some(u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX));
+        self
+    }
+
+    /// What happens to a request at its deadline. By default it expires.
+    #[must_use]
+    pub fn on_timeout(mut self, what: AtDeadline) -> Self {
+        self.settings.approval.agent.at_deadline = Some(what);
+        self
+    }
+
+    /// How all requests of this agent wait: the time, the end, reminders, who is to decide, who is told when nobody does.
+    #[must_use]
+    pub fn approval_terms(mut self, rule: TermsRule) -> Self {
+        self.settings.approval.agent = rule;
+        self
+    }
+
+    /// How requests for these tools wait, where that is said more precisely. Of several the first that is for a tool holds.
+    #[must_use]
+    pub fn approval_terms_of(mut self, terms: ToolTerms) -> Self {
+        self.settings.approval.tools.push(terms);
+        self
+    }
+
+    /// What a layer of policy says of how requests wait: it can only tighten what the agent says.
+    #[must_use]
+    pub fn approval_terms_at_most(mut self, terms: ToolTerms) -> Self {
+        self.settings.approval.layers.push(terms);
+        self
+    }
+
+    /// A preset that may be named by [`AtDeadline::Preset`].
+    #[must_use]
+    pub fn preset(mut self, preset: Preset) -> Self {
+        self.presets.push(preset);
         self
     }
 
@@ -306,6 +376,13 @@ impl AgentBuilder {
                 return Err(BadAgent::Limit { agent: name, what, found, max });
             }
         }
+        let known = |name: &str| self.presets.iter().filter(|preset| preset.name() == name).count();
+        if let Some(missing) = self.settings.approval.presets().find(|preset| known(preset) == 0) {
+            return Err(BadAgent::NoPreset { agent: name, preset: missing.to_owned() });
+        }
+        if let Some(twice) = self.presets.iter().find(|preset| known(preset.name()) > 1) {
+            return Err(BadAgent::PresetTwice { agent: name, preset: twice.name().to_owned() });
+        }
         let tools = Shelf::new(self.tools, self.sources)
             .map_err(|source| BadAgent::Tools { agent: name.clone(), source })?;
         Ok(Agent {
@@ -324,6 +401,7 @@ impl AgentBuilder {
             context: self.context,
             stream: self.stream,
             on_new_message: self.on_new_message,
+            presets: self.presets,
         })
     }
 }

@@ -100,7 +100,7 @@ pub enum DecideError {
         digest: CallDigest,
     },
     /// The deadline has passed.
-    #[error("the deadline has passed; the call was not executed")]
+    #[error("the deadline has passed; this decision does not count")]
     Expired,
     /// The word does not decide this kind of request.
     #[error("`{}` does not decide this request; it takes: {allowed}", word.as_str())]

@@ -163,6 +163,18 @@ impl Hub {
         }
     }
 
+    /// Shows what was stored of a run that nobody works on and nobody needs to: no driver will come to show it.
+    pub(crate) fn publish_aside(&self, run: RunId, agent: &AgentName, event: &Arc<Event>) {
+        let json = self.written(run, event);
+        let mut runs = self.lock();
+        self.tell(agent, event);
+        match runs.get_mut(&run) {
+            // What a watcher is shown is put in order by itself.
+            Some(live) => self.seen(run, live, event, json),
+            None => self.desks.heard(&event.body),
+        }
+    }
+
     /// The number after which a driver, which has read the run up to `next`, must show what others stored: the run's last
     /// `facts` events and whatever else was not shown here.
     pub(crate) fn missing(&self, run: RunId, next: u64, facts: usize) -> Option<u64> {

@@ -97,8 +97,13 @@ impl Inner {
         if let EventBody::Decision(decision) = &noted.event.body {
             self.handling.closed(noted.run, decision.request_id);
         }
-        let taken = matches!(noted.owner, Owner::Taken);
-        self.hub.publish_fact(noted.run, agent, &noted.event, taken);
+        match noted.owner {
+            Owner::Nobody => self.hub.publish_aside(noted.run, agent, &noted.event),
+            Owner::Taken => self.hub.publish_fact(noted.run, agent, &noted.event, true),
+            Owner::Here | Owner::Elsewhere(_) => {
+                self.hub.publish_fact(noted.run, agent, &noted.event, false);
+            }
+        }
         self.carry_on(noted.cx, noted.run, noted.owner);
     }
 
@@ -119,6 +124,7 @@ impl Inner {
             Owner::Here => self.drivers.ring(run),
             // The store has rung it; it re-reads its facts at each of its commits as well, and looks.
             Owner::Elsewhere(_) => {}
+            Owner::Nobody => {}
         }
     }
 

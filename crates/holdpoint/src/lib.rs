@@ -54,6 +54,7 @@ mod listener;
 mod lookout;
 mod outcome;
 mod permission;
+mod presets;
 mod ring;
 mod room;
 mod runtime;
@@ -97,7 +98,8 @@ pub mod prelude {
         Agent, ApprovalBatch, ApprovalHandler, Deciding, HandlerAnswer, HandlerError, Runtime, Start, local,
         tool,
     };
-    pub use holdpoint_core::policy::Policy;
+    pub use holdpoint_core::policy::{Policy, Preset};
+    pub use holdpoint_core::terms::{AtDeadline, TermsRule};
     pub use holdpoint_models::scripted::{Answer, Scripted, When};
     pub use holdpoint_protocol::{By, DecisionWord, Event, EventBody, Via};
     pub use holdpoint_tools::{FnTool, Invocation, Tool, ToolContext, ToolDefinition, ToolError, ToolOutput};

@@ -1,6 +1,7 @@
 //! Starting a run: refused before it exists, or stored before anything happens.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use holdpoint_core::decision::CancelKind;
 use holdpoint_core::message::UserMessage;
@@ -27,6 +28,9 @@ pub struct Start {
     pub conversation: Option<ConversationId>,
     /// Run without prompts. Refused unless the runtime grants it to this caller.
     pub bypass: bool,
+    /// How long its approvals wait, where that is shorter than what the agent says. It can cut nothing else, and what it cuts
+    /// short is never released by a preset.
+    pub approval_timeout: Option<Duration>,
     /// A second start with the same key and body attaches to the run of the first.
     pub key: Option<IdempotencyKey>,
 }
@@ -40,8 +44,16 @@ impl Start {
             model: None,
             conversation: None,
             bypass: false,
+            approval_timeout: None,
             key: None,
         }
+    }
+
+    /// Its approvals wait no longer than this.
+    #[must_use]
+    pub fn approval_timeout(mut self, timeout: Duration) -> Self {
+        self.approval_timeout = Some(timeout);
+        self
     }
 
     /// To this agent.
@@ -145,8 +157,8 @@ impl Runtime {
     /// # Errors
     /// [`StartError`]: nothing was stored.
     pub async fn start(&self, cx: &Context, start: Start) -> Result<StartedRun, StartError> {
-        let Start { message, agent, model, conversation, bypass, key } = start;
-        let spec = Spec { agent, model, conversation, bypass, key };
+        let Start { message, agent, model, conversation, bypass, approval_timeout, key } = start;
+        let spec = Spec { agent, model, conversation, bypass, approval_timeout, key };
         self.start_with(cx, spec, First::Message(message)).await
     }
 
@@ -171,7 +183,8 @@ impl Runtime {
         arguments: &str,
         key: Option<IdempotencyKey>,
     ) -> Result<StartedRun, StartError> {
-        let spec = Spec { agent, model: None, conversation: None, bypass: false, key };
+        let spec =
+            Spec { agent, model: None, conversation: None, bypass: false, approval_timeout: None, key };
         let first = First::Call { tool: tool.to_owned(), arguments: arguments.to_owned() };
         self.start_with(cx, spec, first).await
     }
@@ -260,6 +273,7 @@ struct Spec {
     model: Option<String>,
     conversation: Option<ConversationId>,
     bypass: bool,
+    approval_timeout: Option<Duration>,
     key: Option<IdempotencyKey>,
 }
 
@@ -301,5 +315,8 @@ impl Inner {
             model: spec.model.clone(),
             bypass: spec.bypass.then(|| cx.actor.clone()),
         })
+        .approvals_at_most(
+            spec.approval_timeout.map(|time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX)),
+        )
     }
 }

@@ -16,8 +16,13 @@ const EVERY: Duration = Duration::from_secs(1);
 /// The same where other instances leave runs behind: one that stops is not waited for.
 const EVERY_SHARED: Duration = Duration::from_millis(400);
 
+/// The pause before a deadline that has come is looked at again.
+const OVERDUE_PAUSE: Duration = Duration::from_millis(20);
+
 /// Looks at deadlines and at runs without an owner until the runtime stops.
 pub(crate) async fn sweep(runtime: Runtime, tenants: Vec<TenantId>) {
+    // What ran out while nothing was running is closed before anything is carried on.
+    deadlines(&runtime).await;
     take_up(&runtime).await;
     for tenant in tenants {
         let cx = Context { tenant, actor: crate::runtime::local().actor };
@@ -35,7 +40,7 @@ pub(crate) async fn sweep(runtime: Runtime, tenants: Vec<TenantId>) {
         if runtime.is_stopping() || rt.store.term().is_none() {
             continue;
         }
-        expire(&runtime).await;
+        deadlines(&runtime).await;
         take_up(&runtime).await;
         undriven = adopt(&runtime, &undriven).await;
     }
@@ -59,15 +64,26 @@ async fn adopt(runtime: &Runtime, before: &HashSet<RunId>) -> HashSet<RunId> {
     now
 }
 
-/// How long until the next deadline, at most until the next look.
+/// How long until the next deadline or reminder, at most until the next look.
 async fn until_deadline(runtime: &Runtime) -> Duration {
     let store = &runtime.inner.store;
     let every = if store.is_shared() { EVERY_SHARED } else { EVERY };
     let (Ok(Some(deadline)), Ok(now)) = (store.next_deadline().await, store.now().await) else {
         return every;
     };
-    let ms = deadline.as_millisecond().saturating_sub(now.as_millisecond()).max(0).unsigned_abs();
-    Duration::from_millis(ms).min(every)
+    let ms = deadline.as_millisecond().saturating_sub(now.as_millisecond());
+    match u64::try_from(ms) {
+        Ok(ms) if ms > 0 => Duration::from_millis(ms).min(every),
+        // It came this moment, or it could not be dealt with just now: then trying all the time does not help.
+        Ok(_) | Err(_) => OVERDUE_PAUSE,
+    }
+}
+
+/// What time does to open requests: they expire, a rule is asked about them, people are reminded of them.
+async fn deadlines(runtime: &Runtime) {
+    expire(runtime).await;
+    ask_presets(runtime).await;
+    remind(runtime).await;
 }
 
 async fn expire(runtime: &Runtime) {
@@ -81,6 +97,49 @@ async fn expire(runtime: &Runtime) {
         };
         let all = noted.len() < BATCH;
         for noted in noted {
+            rt.noted_by_run(noted).await;
+        }
+        if all {
+            return;
+        }
+    }
+}
+
+async fn ask_presets(runtime: &Runtime) {
+    let rt = &runtime.inner;
+    loop {
+        let due = match rt.store.presets_due(BATCH).await {
+            Ok(due) => due,
+            Err(error) => return tracing::warn!(%error, "presets could not be asked; nothing is released"),
+        };
+        let all = due.len() < BATCH;
+        for due in due {
+            // One that cannot be looked at now stays as it is: nobody can decide it, and nothing runs.
+            match rt.ask_preset(&due).await {
+                Ok(Some(noted)) => rt.noted_by_run(noted).await,
+                Ok(None) => {}
+                Err(error) => {
+                    let request = due.request;
+                    return tracing::warn!(%request, %error, "a preset could not be asked; nothing is released");
+                }
+            }
+        }
+        if all {
+            return;
+        }
+    }
+}
+
+async fn remind(runtime: &Runtime) {
+    let rt = &runtime.inner;
+    loop {
+        let noted = match rt.store.remind_due(BATCH).await {
+            Ok(noted) => noted,
+            Err(error) => return tracing::warn!(%error, "nobody could be reminded of what is open"),
+        };
+        let all = noted.len() < BATCH;
+        for noted in noted {
+            tracing::info!(run = %noted.run, request = ?noted.event.body.request(), "reminding of an open request");
             rt.noted_by_run(noted).await;
         }
         if all {

@@ -101,6 +101,7 @@ impl Talk {
                 model: self.model.clone(),
                 conversation_id: self.conversation.clone(),
                 bypass_approval: None,
+                approval_timeout_ms: None,
             };
             let body = serde_json::to_string(&request)
                 .map_err(|error| Fail::new(format!("the message cannot be written: {error}")))?;

@@ -162,6 +162,11 @@ impl View {
                 let how = if decision.by.via == Via::Human { "" } else { " (not by a person)" };
                 self.line(&format!("{who}decided: {}{actor}{how}", line(&decision.decision)));
             }
+            EventBody::Reminder(reminder) => {
+                let told = crate::request::groups(&reminder.escalated_to);
+                let told = told.map(|told| format!("; {told} may decide too")).unwrap_or_default();
+                self.line(&format!("{who}still open: {}{told}", reminder.request_id));
+            }
             EventBody::Notice(notice) => self.quoting(&format!("{who}note  "), &notice.message),
             EventBody::RoundRestarted(_) => {
                 self.streamed = false;

@@ -1,8 +1,7 @@
 //! Opening requests: what a person is shown, and what their decision binds to.
 
 use holdpoint_protocol::{
-    ApprovalRequest, DecisionWord, EventBody, InDoubtRequest, InteractionKind, OnTimeout, Reason, RequestId,
-    Timestamp,
+    ApprovalRequest, DecisionWord, EventBody, InDoubtRequest, InteractionKind, Reason, RequestId, Timestamp,
 };
 
 use super::state::{CallState, PastCall};
@@ -11,6 +10,7 @@ use super::{AuditRecord, Opened};
 use crate::digest::CallDigest;
 use crate::limits::ASKED_AGAIN_MAX;
 use crate::render::render;
+use crate::terms::Terms;
 use crate::wording::Ending;
 
 impl Stepper<'_> {
@@ -38,7 +38,7 @@ impl Stepper<'_> {
             shown.warnings.push(repeated(&past, self.now));
         }
         let request = (self.fresh)();
-        let deadline = self.deadline();
+        let terms = self.terms(&tool.name, InteractionKind::Approval);
         let event = ApprovalRequest {
             request_id: request,
             call_id: self.run.call_id(index),
@@ -54,9 +54,11 @@ impl Stepper<'_> {
                 DecisionWord::Feedback,
             ],
             grants: Vec::new(),
-            deadline,
-            on_timeout: OnTimeout::Deny,
-            approvers: None,
+            deadline: terms.deadline,
+            on_timeout: terms.on_timeout(InteractionKind::Approval),
+            preset: terms.preset().map(str::to_owned),
+            approvers: terms.approvers(false),
+            escalate_to: terms.escalate_to.clone(),
             render: shown,
             revision: self.call(index).revision,
             changed,
@@ -67,7 +69,7 @@ impl Stepper<'_> {
             request,
             InteractionKind::Approval,
             digest,
-            deadline,
+            terms,
             EventBody::ApprovalRequest(event),
         );
     }
@@ -87,7 +89,7 @@ impl Stepper<'_> {
             return;
         };
         let request = (self.fresh)();
-        let deadline = self.deadline();
+        let terms = self.terms(&tool.name, InteractionKind::InDoubt);
         let event = InDoubtRequest {
             request_id: request,
             call_id: self.run.call_id(index),
@@ -99,8 +101,8 @@ impl Stepper<'_> {
             started_at,
             late_result: None,
             decisions: vec![DecisionWord::Ran, DecisionWord::Leave, DecisionWord::Approve],
-            deadline,
-            on_timeout: OnTimeout::Leave,
+            deadline: terms.deadline,
+            on_timeout: terms.on_timeout(InteractionKind::InDoubt),
             render: render(&self.run.agent, tool, arguments, None),
             replayed: false,
         };
@@ -109,7 +111,7 @@ impl Stepper<'_> {
             request,
             InteractionKind::InDoubt,
             digest,
-            deadline,
+            terms,
             EventBody::InDoubtRequest(event),
         );
     }
@@ -120,7 +122,7 @@ impl Stepper<'_> {
         request: RequestId,
         kind: InteractionKind,
         digest: CallDigest,
-        deadline: Option<Timestamp>,
+        terms: Terms,
         event: EventBody,
     ) {
         let call = self.run.call_id(index);
@@ -131,7 +133,7 @@ impl Stepper<'_> {
             kind,
             revision: self.call(index).revision,
             digest,
-            deadline,
+            terms,
             event: self.changes.events.len(),
         });
         self.event(event);
@@ -149,9 +151,8 @@ impl Stepper<'_> {
         });
     }
 
-    fn deadline(&self) -> Option<Timestamp> {
-        let ms = i64::try_from(self.settings.approval_timeout_ms?).ok()?;
-        Timestamp::from_millisecond(self.now.as_millisecond().checked_add(ms)?).ok()
+    fn terms(&self, tool: &str, kind: InteractionKind) -> Terms {
+        Terms::new(self.settings.approval.of(tool), kind, self.run.approval_at_most_ms, self.now)
     }
 }
 

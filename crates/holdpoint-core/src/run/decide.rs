@@ -74,6 +74,10 @@ impl Stepper<'_> {
         if self.call(index).digest != Some(decision.digest) {
             return self.unfit(index, kind, "the decision is about something else");
         }
+        // A rule lets go of an approval. A question and a doubt are for people.
+        if decision.rule.is_some() && kind != InteractionKind::Approval {
+            return self.unfit(index, kind, "no rule decides this");
+        }
         match (decision.word, kind) {
             (DecisionWord::Approve, InteractionKind::Approval | InteractionKind::InDoubt) => {
                 self.clear(index, request, decision);

@@ -1,13 +1,12 @@
 //! What a step asks for: changes to be stored in one transaction, then effects to be performed.
 
-use holdpoint_protocol::{
-    ActorId, CallId, EventBody, ExecId, Executed, InteractionKind, RequestId, Status, Timestamp,
-};
+use holdpoint_protocol::{ActorId, CallId, EventBody, ExecId, Executed, InteractionKind, RequestId, Status};
 use serde::{Deserialize, Serialize};
 
 use crate::digest::CallDigest;
 use crate::message::Message;
 use crate::permit::Permit;
+use crate::terms::Terms;
 
 /// Everything one or more steps changed. It is stored as one transaction, before any effect is performed.
 #[derive(Debug, Default)]
@@ -40,8 +39,8 @@ pub struct Opened {
     pub revision: u32,
     /// What a decision binds to.
     pub digest: CallDigest,
-    /// When it expires.
-    pub deadline: Option<Timestamp>,
+    /// How long it waits, and what happens then.
+    pub terms: Terms,
     /// Which of the events of this transaction announces it.
     pub event: usize,
 }

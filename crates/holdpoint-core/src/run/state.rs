@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::digest::{CallDigest, DefinitionDigest};
 use crate::limits::Limits;
 use crate::policy::Verdict;
+use crate::terms::ApprovalTerms;
 use crate::tool::EffectClass;
 
 /// The version of the stored form. A newer one is left alone, visibly.
@@ -29,6 +30,9 @@ pub struct Run {
     /// The model the run was started on, where the request named one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) model: Option<String>,
+    /// The longest an approval of it may wait, in milliseconds, where the client that started it asked for less.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) approval_at_most_ms: Option<u64>,
     /// One call without a model.
     #[serde(default, skip_serializing_if = "is_false")]
     pub(crate) single: bool,
@@ -249,8 +253,8 @@ pub struct Settings {
     pub on_invalid_call: OnInvalidCall,
     /// What a run may use.
     pub limits: Limits,
-    /// How long a request waits for a decision, in milliseconds; for ever when absent.
-    pub approval_timeout_ms: Option<u64>,
+    /// How long a request waits for a decision, and what happens then.
+    pub approval: ApprovalTerms,
 }
 
 /// How a run stands, as far as the store and its driver are concerned.
@@ -298,6 +302,7 @@ impl Run {
             conversation: birth.conversation,
             bypass: birth.bypass,
             model: birth.model,
+            approval_at_most_ms: None,
             single: false,
             stage: Stage::New,
             round: 0,
@@ -309,6 +314,13 @@ impl Run {
             broken_in_a_row: 0,
             past: Vec::new(),
         }
+    }
+
+    /// Has its approvals wait no longer than this many milliseconds, where more is configured.
+    #[must_use]
+    pub fn approvals_at_most(mut self, ms: Option<u64>) -> Self {
+        self.approval_at_most_ms = ms;
+        self
     }
 
     /// The run's id.

@@ -46,6 +46,7 @@ impl Stepper<'_> {
             call_id,
             decision: decision.into(),
             by: By { actor: actor.clone(), via },
+            rule: None,
             reason: None,
             arguments: None,
             at: self.now,

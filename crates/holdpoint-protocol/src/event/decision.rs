@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{ActorId, CallId, RequestId, Timestamp};
+use crate::{ActorId, CallId, RequestId, RuleUsed, Timestamp};
 
 /// The words a request can be decided with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -37,21 +37,6 @@ impl DecisionWord {
             Self::Leave => "leave",
         }
     }
-}
-
-/// What happens at the deadline.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum OnTimeout {
-    /// The request expires; the call is not executed.
-    #[default]
-    Deny,
-    /// The request stays open; the deadline only reminds and escalates.
-    Wait,
-    /// A named preset decides.
-    Policy,
-    /// In doubt only: the call is left as unknown.
-    Leave,
 }
 
 /// `vote`.
@@ -112,6 +97,9 @@ pub struct DecisionEvent {
     pub decision: String,
     /// Who and how.
     pub by: By,
+    /// The rule, where one took the decision.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub rule: Option<RuleUsed>,
     /// What the person wrote.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub reason: Option<String>,

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::{is_false, is_zero};
-use crate::{CallId, DecisionWord, OnTimeout, RawJson, RequestId, Timestamp};
+use crate::{CallId, DecisionWord, GroupName, OnTimeout, RawJson, RequestId, Timestamp};
 
 /// Which kind of interaction it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -80,14 +80,20 @@ pub struct ApprovalRequest {
     pub decisions: Vec<DecisionWord>,
     /// The standing releases that could be given along with an approve.
     pub grants: Vec<String>,
-    /// When it expires.
+    /// When what `on_timeout` says happens.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub deadline: Option<Timestamp>,
     /// What happens then.
     pub on_timeout: OnTimeout,
-    /// Who may decide, where it is restricted.
+    /// The preset that decides then, with `on_timeout` = `policy`.
     #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub approvers: Option<Vec<String>>,
+    pub preset: Option<String>,
+    /// The groups that are to decide, where some are named.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub approvers: Option<Vec<GroupName>>,
+    /// The groups that are told, and may decide too, when nobody does in good time.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub escalate_to: Vec<GroupName>,
     /// What to show.
     pub render: Render,
     /// The revision of the request for this call, from 0; higher when it was asked again.

@@ -66,14 +66,16 @@ fn read_chat(call: &Call) -> Result<Start, Refusal> {
     let bypass = fields.flag("bypassApproval")?;
     // Some front ends send it with everything. Nothing in it means anything here.
     let _ = fields.take("metadata");
-    fields.finish("query, agent, model, conversationId, bypassApproval, metadata")?;
+    let approval_timeout = fields.milliseconds("approvalTimeoutMs")?;
+    fields.finish("query, agent, model, conversationId, bypassApproval, approvalTimeoutMs, metadata")?;
     let Some(query) = query else {
         return Err(Refusal::bad_request(
             "no_query",
             "`query` is what the user says; it is missing or blank",
         ));
     };
-    Ok(Start { message: UserMessage::text(query), agent, model, conversation, bypass, key: key_of(call)? })
+    let (message, key) = (UserMessage::text(query), key_of(call)?);
+    Ok(Start { message, agent, model, conversation, bypass, approval_timeout, key })
 }
 
 fn agent_of(fields: &mut Fields<'_>) -> Result<Option<AgentName>, Refusal> {

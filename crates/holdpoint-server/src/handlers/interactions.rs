@@ -14,11 +14,12 @@ use crate::stream;
 
 /// `GET /v1/interactions`.
 pub(super) async fn list(app: &App, call: &Call) -> Result<Answer, Refusal> {
-    call.query.only(&["status", "kind", "run", "cursor", "limit"])?;
+    call.query.only(&["status", "kind", "run", "group", "cursor", "limit"])?;
     let filter = InteractionFilter {
         status: call.query.word("status")?,
         kind: call.query.word("kind")?,
         run: call.query.parsed("run")?,
+        group: call.query.parsed("group")?,
     };
     let page = app.store().interactions(&app.cx, &filter, &call.query.page()?).await?;
     Ok(Answer::ok(&page))

@@ -56,6 +56,8 @@ const KIND: Parameter = query("kind", "string", "Only those of this kind.");
 const WHOSE: Parameter = query("run", "string", "Whose chain. Required.");
 const AFTER: Parameter = query("after", "integer", "The records after this one.");
 const RUN: Parameter = query("run", "string", "Only of this run.");
+const GROUP: Parameter =
+    query("group", "string", "Only those that this group is to decide, or has been told of.");
 
 const STARTS: &[(u16, &str)] = &[
     (403, "Running without prompts is not granted to this caller, or the page that sends this may not."),
@@ -149,13 +151,13 @@ pub(super) fn doc(endpoint: Endpoint) -> Doc {
         },
         Endpoint::Interactions => Doc {
             summary: "Lists requests for a person, oldest first.",
-            parameters: &[STATUS, KIND, RUN, CURSOR, LIMIT],
+            parameters: &[STATUS, KIND, RUN, GROUP, CURSOR, LIMIT],
             request: None,
             responses: &[(200, "A page of requests.", Body::Json("InteractionPage"))],
             problems: &[],
         },
         Endpoint::InteractionEvents => Doc {
-            summary: "Streams the inbox: a snapshot of what is pending, then every request as it opens and closes.",
+            summary: "Streams the inbox: a snapshot of what is pending, then every request as it opens, is reminded of, and closes.",
             parameters: &[],
             request: None,
             responses: &[(200, "The events, as Server-Sent Events.", Body::Events)],

@@ -95,6 +95,9 @@ pass! {
     write fail_gate(cx: &Context, requests: &[RequestId]) -> Vec<Noted>;
     write cancel(cx: &Context, run: RunId, kind: CancelKind) -> CancelReply;
     write expire_due(limit: usize) -> Vec<Noted>;
+    read presets_due(limit: usize) -> Vec<PresetDue>;
+    write close_due(cx: &Context, request: RequestId, release: Option<RuleRelease>) -> Option<Noted>;
+    write remind_due(limit: usize) -> Vec<Noted>;
     read next_deadline() -> Option<Timestamp>;
     read history(cx: &Context, conversation: &ConversationId, run: RunId, after: Option<u32>) -> Vec<Arc<Message>>;
     read events(cx: &Context, run: RunId, after: u64, limit: usize) -> Option<Vec<(u64, Arc<str>)>>;

@@ -21,8 +21,8 @@ use state::State;
 use crate::clock::Clock;
 use crate::{
     AuditRow, CancelReply, ChainCheck, Committed, Context, Decide, DecideReply, Error, IdempotencyKey,
-    InteractionFilter, KeyUse, Known, Loaded, Noted, NumberedEvents, PageRequest, RequestHead, Result,
-    RunFilter, StartRun, Started, Stats, Step, Store, StoredAnswer, Taken,
+    InteractionFilter, KeyUse, Known, Loaded, Noted, NumberedEvents, PageRequest, PresetDue, RequestHead,
+    Result, RuleRelease, RunFilter, StartRun, Started, Stats, Step, Store, StoredAnswer, Taken,
 };
 
 /// Runs that have ended which a store in memory keeps, where nothing else is said.
@@ -147,8 +147,32 @@ impl Store for MemoryStore {
         Ok(state.expire_due(limit, now))
     }
 
+    async fn presets_due(&self, limit: usize) -> Result<Vec<PresetDue>> {
+        let state = self.open()?;
+        Ok(state.presets_due(limit, self.clock.now()))
+    }
+
+    async fn close_due(
+        &self,
+        cx: &Context,
+        request: RequestId,
+        release: Option<RuleRelease>,
+    ) -> Result<Option<Noted>> {
+        let mut state = self.open()?;
+        let now = self.clock.now();
+        Ok(state.close_due(cx, request, release, now))
+    }
+
+    async fn remind_due(&self, limit: usize) -> Result<Vec<Noted>> {
+        let mut state = self.open()?;
+        let now = self.clock.now();
+        Ok(state.remind_due(limit, now))
+    }
+
     async fn next_deadline(&self) -> Result<Option<Timestamp>> {
-        Ok(self.open()?.deadlines.keys().next().map(|(deadline, _, _)| *deadline))
+        let state = self.open()?;
+        let firsts = [state.deadlines.keys().next(), state.reminders.keys().next()];
+        Ok(firsts.into_iter().flatten().map(|(at, _, _)| *at).min())
     }
 
     async fn history(
@@ -228,7 +252,8 @@ impl Store for MemoryStore {
     }
 
     async fn stats(&self) -> Result<Stats> {
-        Ok(self.open()?.stats())
+        let state = self.open()?;
+        Ok(state.stats(self.clock.now()))
     }
 
     async fn close(&self) -> Result<()> {

@@ -186,14 +186,18 @@ impl State {
         Ok(Some(crate::chain::verify(kept, &head)))
     }
 
-    pub(super) fn stats(&self) -> Stats {
+    pub(super) fn stats(&self, now: Timestamp) -> Stats {
         let open = |id: &&RequestId| self.requests.get(*id).is_some_and(Request::is_open);
         let oldest = self.by_age.values().find(open).and_then(|id| self.requests.get(id));
         let oldest_pending: Option<Timestamp> = oldest.map(|request| request.opened_at);
+        let overdue = |request: &&Request| {
+            request.is_open() && request.terms.waits_until().is_some_and(|deadline| deadline <= now)
+        };
         let standing = |status| self.runs.values().filter(|row| row.status == status).count() as u64;
         Stats {
             pending: self.pending.values().sum(),
             oldest_pending,
+            overdue: self.requests.values().filter(overdue).count() as u64,
             running: self.runs.values().filter(|row| row.owned).count() as u64,
             quarantined: standing(RunStatus::Quarantined),
             commits: self.commits,

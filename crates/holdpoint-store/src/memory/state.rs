@@ -9,8 +9,7 @@ use holdpoint_core::message::Message;
 use holdpoint_core::run::{AuditRecord, LedgerLine, Run};
 use holdpoint_core::tool::ToolDefinition;
 use holdpoint_protocol::{
-    ActorId, ConversationId, Event, EventBody, InteractionStatus, Pending, RequestId, RunId, RunStatus,
-    TenantId, Timestamp,
+    ActorId, ConversationId, Event, EventBody, Pending, RequestId, RunId, RunStatus, TenantId, Timestamp,
 };
 
 use super::effects::EffectId;
@@ -108,6 +107,8 @@ pub(super) struct State {
     pub(super) by_age: BTreeMap<(Timestamp, RunId, u64), RequestId>,
     /// The deadlines of the open ones.
     pub(super) deadlines: BTreeMap<(Timestamp, RunId, u64), RequestId>,
+    /// When people are reminded of the open ones.
+    pub(super) reminders: BTreeMap<(Timestamp, RunId, u64), RequestId>,
     pub(super) ready: BTreeSet<(Timestamp, RunId)>,
     pub(super) conversations: HashMap<(TenantId, ConversationId), Conversation>,
     pub(super) pending: HashMap<TenantId, u64>,
@@ -166,13 +167,17 @@ impl State {
             if let Some(request) = self.requests.get_mut(&closed.request) {
                 request.status = status;
                 request.closure = Some(closure);
-                forget_open(&mut self.deadlines, &mut self.pending, row, request);
+                forget_open(&mut self.deadlines, &mut self.reminders, &mut self.pending, row, request);
             }
         }
         for opened in writes.opened {
             let seq = first_seq + opened.event as u64;
-            if let Some(deadline) = opened.deadline {
+            let request = Request::opened(&opened, seq, now);
+            if let Some(deadline) = request.terms.expires_at() {
                 self.deadlines.insert((deadline, row.run.id(), seq), opened.request);
+            }
+            if let Some(at) = request.remind_at {
+                self.reminders.insert((at, row.run.id(), seq), opened.request);
             }
             row.requests.push(opened.request);
             row.open += 1;
@@ -181,17 +186,6 @@ impl State {
                 None => drop(self.pending.insert(row.run.tenant().clone(), 1)),
             }
             self.by_age.insert((now, row.run.id(), seq), opened.request);
-            let request = Request {
-                id: opened.request,
-                call: opened.call,
-                kind: opened.kind,
-                digest: opened.digest,
-                deadline: opened.deadline,
-                seq,
-                opened_at: now,
-                status: InteractionStatus::Pending,
-                closure: None,
-            };
             self.requests.insert(opened.request, request);
         }
         for line in writes.executions {
@@ -281,12 +275,16 @@ impl State {
 /// A request is open no longer.
 pub(super) fn forget_open(
     deadlines: &mut BTreeMap<(Timestamp, RunId, u64), RequestId>,
+    reminders: &mut BTreeMap<(Timestamp, RunId, u64), RequestId>,
     pending: &mut HashMap<TenantId, u64>,
     row: &mut RunRow,
     request: &Request,
 ) {
-    if let Some(deadline) = request.deadline {
+    if let Some(deadline) = request.terms.expires_at() {
         deadlines.remove(&(deadline, request.run(), request.seq));
+    }
+    if let Some(at) = request.remind_at {
+        reminders.remove(&(at, request.run(), request.seq));
     }
     row.open = row.open.saturating_sub(1);
     if let Some(pending) = pending.get_mut(row.run.tenant()) {

@@ -7,11 +7,11 @@ use holdpoint_core::run::AuditRecord;
 use holdpoint_protocol::{RequestId, RunId, RunStatus, Timestamp};
 
 use super::state::{Conversation, KeyRow, RunRow, StandsFor, State, forget_open};
-use crate::facts::{self, CancelNote, Closing, Judgement};
+use crate::facts::{self, CancelNote, Closing, Judgement, Request};
 use crate::keys::{self, KEY_RESERVED_MS};
 use crate::{
     CancelReply, Committed, Context, Decide, DecideReply, IdempotencyKey, KeyUse, Loaded, Next, Noted, Owner,
-    Result, StartRun, Started, Step, StoredAnswer, Taken,
+    PresetDue, Result, RuleRelease, StartRun, Started, Step, StoredAnswer, Taken,
 };
 
 impl State {
@@ -188,13 +188,78 @@ impl State {
 
     pub(super) fn expire_due(&mut self, limit: usize, now: Timestamp) -> Vec<Noted> {
         let due: Vec<RequestId> = self
-            .deadlines
-            .iter()
-            .take_while(|((deadline, _, _), _)| *deadline <= now)
+            .late(now)
+            .filter(|request| request.terms.preset().is_none())
             .take(limit)
-            .map(|(_, request)| *request)
+            .map(|r| r.id)
             .collect();
         due.into_iter().filter_map(|request| self.close_by_fact(request, Closing::Expired, now)).collect()
+    }
+
+    /// The open requests whose deadline has passed, in its order.
+    fn late(&self, now: Timestamp) -> impl Iterator<Item = &Request> {
+        let late = self.deadlines.iter().take_while(move |((deadline, _, _), _)| *deadline <= now);
+        late.filter_map(|(_, id)| self.requests.get(id))
+    }
+
+    pub(super) fn presets_due(&self, limit: usize, now: Timestamp) -> Vec<PresetDue> {
+        let due = |request: &Request| {
+            let (preset, row) = (request.terms.preset()?, self.runs.get(&request.run())?);
+            Some(PresetDue {
+                cx: row.cx(),
+                run: row.run.id(),
+                request: request.id,
+                preset: preset.to_owned(),
+            })
+        };
+        self.late(now).filter_map(due).take(limit).collect()
+    }
+
+    pub(super) fn close_due(
+        &mut self,
+        cx: &Context,
+        id: RequestId,
+        release: Option<RuleRelease>,
+        now: Timestamp,
+    ) -> Option<Noted> {
+        let request = self.requests.get(&id)?;
+        let row = self.runs.get(&request.run()).filter(|row| *row.run.tenant() == cx.tenant)?;
+        let closing = facts::close_due(request, row.cancel.as_ref(), release, now)?;
+        self.close_by_fact(id, closing, now)
+    }
+
+    pub(super) fn remind_due(&mut self, limit: usize, now: Timestamp) -> Vec<Noted> {
+        let planned = self.reminders.iter().take_while(|((at, _, _), _)| *at <= now);
+        let due: Vec<RequestId> = planned
+            .map(|(_, id)| *id)
+            .filter(|id| self.requests.get(id).is_some_and(|request| request.reminder_due(now).is_some()))
+            .take(limit)
+            .collect();
+        due.into_iter().filter_map(|id| self.remind(id, now)).collect()
+    }
+
+    fn remind(&mut self, id: RequestId, now: Timestamp) -> Option<Noted> {
+        let request = self.requests.get_mut(&id)?;
+        let due = request.reminder_due(now)?;
+        let row = self.runs.get_mut(&request.run())?;
+        let (event, audit) = facts::remind(request, due, now);
+        let place = |at| (at, request.run(), request.seq);
+        if let Some(at) = request.remind_at {
+            self.reminders.remove(&place(at));
+        }
+        if let Some(at) = due.next {
+            self.reminders.insert(place(at), id);
+        }
+        request.remind_at = due.next;
+        request.reminders += 1;
+        if due.escalates {
+            request.escalated_at = request.escalated_at.or(Some(now));
+        }
+        let event = row.append(event);
+        row.audit.push((now, audit));
+        self.commits += 1;
+        let owner = if row.owned { Owner::Here } else { Owner::Nobody };
+        Some(Noted { cx: row.cx(), run: row.run.id(), event, owner })
     }
 
     /// Closes an open request by something that happened from outside.
@@ -204,7 +269,7 @@ impl State {
         let written = facts::close(request, closing, now);
         request.status = written.status;
         request.closure = Some(written.closure);
-        forget_open(&mut self.deadlines, &mut self.pending, row, request);
+        forget_open(&mut self.deadlines, &mut self.reminders, &mut self.pending, row, request);
         let event = row.append(written.event);
         row.audit.push((now, written.audit));
         row.facts.push(written.fact);

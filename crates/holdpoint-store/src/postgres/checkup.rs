@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use tokio_postgres::Client;
+use tokio_postgres::types::Type;
 
 use super::dial::Dialer;
 use super::pooler;
@@ -10,6 +11,9 @@ use super::rows::Done;
 use super::schema::MIGRATIONS;
 use crate::checkup::{COMMITS, MEASURE_MAX, age};
 use crate::{Checkup, Clock, CommitFigures, Result, StoredFigures, SystemClock};
+
+/// The version of the schema since which requests can stay open beyond a deadline.
+const TERMS_SINCE: u32 = 5;
 
 /// The settings that are looked at.
 const SETTINGS: &str = "synchronous_commit fsync full_page_writes data_checksums max_connections \
@@ -48,7 +52,7 @@ async fn look(client: &Client) -> Done<Checkup> {
     let known = MIGRATIONS.len() as u32;
     let schema = schema(client).await?;
     let stored = match schema {
-        Some(version) if (1..=known).contains(&version) => Some(figures(client).await?),
+        Some(version) if (1..=known).contains(&version) => Some(figures(client, version).await?),
         Some(_) | None => None,
     };
     let names: Vec<&str> = SETTINGS.split(' ').filter(|name| !name.is_empty()).collect();
@@ -84,16 +88,25 @@ async fn schema(client: &Client) -> Done<Option<u32>> {
     Ok(version.and_then(|version| u32::try_from(version).ok()).filter(|version| *version > 0))
 }
 
-async fn figures(client: &Client) -> Done<StoredFigures> {
+async fn figures(client: &Client, version: u32) -> Done<StoredFigures> {
     let sql = "SELECT (SELECT count(*) FROM request WHERE status = 0), (SELECT min(opened_at) FROM request WHERE status = 0), \
                (SELECT count(*) FROM run WHERE status = 5), (SELECT count(*) FROM instance WHERE expires_at > now.ms), now.ms \
                FROM (SELECT (extract(epoch FROM statement_timestamp()) * 1000)::bigint AS ms) now";
     let row = client.query_typed_one(sql, &[]).await?;
     let now: i64 = row.try_get(4)?;
     let count = |column| row.try_get::<_, i64>(column).map(i64::unsigned_abs);
+    // An older schema knows of none.
+    let overdue: i64 = match version {
+        ..TERMS_SINCE => 0,
+        TERMS_SINCE.. => {
+            let sql = "SELECT count(*) FROM request WHERE status = 0 AND wait_until IS NOT NULL AND wait_until <= $1";
+            client.query_typed_one(sql, &[(&now, Type::INT8)]).await?.try_get(0)?
+        }
+    };
     Ok(StoredFigures {
         pending: count(0)?,
         oldest_pending: row.try_get::<_, Option<i64>>(1)?.map(|at| age(now, at)),
+        overdue: overdue.unsigned_abs(),
         quarantined: count(2)?,
         instances: Some(count(3)?),
     })

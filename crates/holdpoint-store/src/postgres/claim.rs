@@ -52,7 +52,7 @@ impl PostgresStore {
             "SELECT tenant_id, run_id, actor, claims FROM run WHERE owner IS NULL AND wake_at IS NOT NULL \
              AND wake_at <= ",
             due!("1"),
-            " AND $2::uuid IS NOT NULL ORDER BY wake_at LIMIT $3 FOR UPDATE SKIP LOCKED"
+            " AND $2::uuid IS NOT NULL ORDER BY wake_at, run_id LIMIT $3 FOR UPDATE SKIP LOCKED"
         );
         let mut taken = Vec::new();
         for (sql, crashed) in [(left, true), (ready, false)] {

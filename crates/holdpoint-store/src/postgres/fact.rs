@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use deadpool_postgres::{GenericClient, Transaction};
+use deadpool_postgres::GenericClient;
 use holdpoint_core::decision::{CancelKind, Fact};
 use holdpoint_core::run::AuditRecord;
 use holdpoint_protocol::{Event, EventBody, InstanceId, RequestId, RunId, Timestamp};
@@ -12,7 +12,7 @@ use tokio_postgres::types::ToSql;
 use uuid::Uuid;
 
 use super::error::{Fault, of_commit};
-use super::rows::{self, Done, due, now, select_request};
+use super::rows::{self, Done, now};
 use super::{PostgresStore, Work};
 use crate::chain::{self, ms};
 use crate::clock::from_ms;
@@ -20,12 +20,21 @@ use crate::compact::{EntryBuilder, FactRef};
 use crate::facts::{self, Closing, Judgement, Request};
 use crate::{CancelReply, Context, Decide, DecideReply, Error, Noted, Owner, codes, compact};
 
+/// Numbers a run on by one event and one record; around its hash stand $4, $5 and $6.
+pub(super) const NUMBERED: &str = "next_seq = run.next_seq + 1, audit_records = run.audit_records + 1, \
+     audit_hash = sha256($4 || run.audit_hash || $5 || int8send(run.audit_records + 1) || $6)";
+
 /// Moves a run on by one event and one record, and takes it where it has no owner.
 const MOVED_ON: &str = "next_seq = run.next_seq + 1, audit_records = run.audit_records + 1, \
      audit_hash = sha256($5 || run.audit_hash || $6 || int8send(run.audit_records + 1) || $7), \
      owner = COALESCE(run.owner, $4), wake_at = NULL, \
      epoch = run.epoch + CASE WHEN run.owner IS NULL THEN 1 ELSE 0 END, \
      status = CASE WHEN run.owner IS NULL AND run.status = 1 THEN 0 ELSE run.status END";
+
+/// When a request may be closed, by what closes it.
+const ANY_TIME: i16 = 0;
+const BEFORE_THE_DEADLINE: i16 = 1;
+const AFTER_THE_DEADLINE: i16 = 2;
 
 /// What all facts give back: the event's number, the owner, whether it was taken by this statement, the run's actor. Who
 /// owned the run before is read from the locked row: another fact of this process may have taken it a moment ago.
@@ -57,7 +66,7 @@ impl PostgresStore {
         }
     }
 
-    async fn request_and_time(
+    pub(super) async fn request_and_time(
         &self,
         client: &impl GenericClient,
         cx: &Context,
@@ -65,7 +74,8 @@ impl PostgresStore {
     ) -> Done<Option<(Request, Option<facts::CancelNote>, Timestamp)>> {
         let sql = concat!(
             "SELECT q.tenant_id, q.run_id, q.seq, q.request_id, q.round, q.call, q.kind, q.digest, q.deadline, \
-             q.opened_at, q.status, q.closure, r.cancel, r.cancel_by, r.cancel_at, ",
+             q.opened_at, q.status, q.closure, q.terms, q.escalate_at, q.escalated_at, q.reminders, r.cancel, \
+             r.cancel_by, r.cancel_at, ",
             now!("3"),
             " FROM request q JOIN run r ON r.tenant_id = q.tenant_id AND r.run_id = q.run_id \
              WHERE q.tenant_id = $1 AND q.request_id = $2"
@@ -73,13 +83,13 @@ impl PostgresStore {
         let statement = client.prepare_cached(sql).await?;
         let row = client.query_opt(&statement, &[&cx.tenant.as_str(), &id.0, &self.given()]).await?;
         let Some(row) = row else { return Ok(None) };
-        let cancel = rows::cancel(row.try_get(12)?, row.try_get(13)?, row.try_get(14)?)?;
-        Ok(Some((rows::request(&row)?, cancel, from_ms(row.try_get(15)?))))
+        let cancel = rows::cancel(row.try_get(16)?, row.try_get(17)?, row.try_get(18)?)?;
+        Ok(Some((rows::request(&row)?, cancel, from_ms(row.try_get(19)?))))
     }
 
-    /// Closes a request if it is open and - for a decision - its deadline has not passed by the time of the write. `None` when it
-    /// is not.
-    async fn close_by_fact(
+    /// Closes a request if it is open and - for a decision of somebody's - its deadline has not passed by the time of the write;
+    /// for an expiry, and what a rule decides then, if it has. `None` when it is not.
+    pub(super) async fn close_by_fact(
         &self,
         client: &impl GenericClient,
         tenant: &str,
@@ -87,9 +97,10 @@ impl PostgresStore {
         closing: Closing,
         at: Timestamp,
     ) -> Done<Option<Noted>> {
-        let in_time = match closing {
-            Closing::Decided(_) => true,
-            Closing::Expired | Closing::GateError => false,
+        let when = match &closing {
+            Closing::Decided(decision) if decision.rule.is_none() => BEFORE_THE_DEADLINE,
+            Closing::Decided(_) | Closing::Expired => AFTER_THE_DEADLINE,
+            Closing::GateError => ANY_TIME,
         };
         let written = facts::close(request, closing, at);
         let run = request.run();
@@ -97,7 +108,8 @@ impl PostgresStore {
         let sql = format!(
             "WITH closed AS (UPDATE request SET status = $10, closure = $11 \
              WHERE tenant_id = $1 AND request_id = $3 AND status = 0 \
-             AND (NOT $12 OR deadline IS NULL OR deadline > {now}) RETURNING run_id), \
+             AND ($12::smallint = {ANY_TIME} OR ($12::smallint = {BEFORE_THE_DEADLINE} AND (deadline IS NULL OR deadline > {now})) \
+             OR ($12::smallint = {AFTER_THE_DEADLINE} AND deadline <= {now})) RETURNING run_id), \
              old AS (SELECT owner FROM run WHERE tenant_id = $1 AND run_id = $2 \
              AND EXISTS (SELECT 1 FROM closed) FOR UPDATE), \
              moved AS (UPDATE run SET open_requests = run.open_requests - 1, {MOVED_ON} FROM old \
@@ -122,7 +134,7 @@ impl PostgresStore {
             &parts.after,
             &status,
             &closure,
-            &in_time,
+            &when,
             &self.given(),
         ];
         let row = client.query_opt(&statement, &parameters).await.map_err(of_commit)?;
@@ -188,35 +200,6 @@ impl PostgresStore {
         Ok(noted)
     }
 
-    /// Any instance helps: what one has locked, the others pass over.
-    pub(super) async fn try_expire_due(&self, limit: usize) -> Done<Vec<Noted>> {
-        let mut client = self.connection(Work::New).await?;
-        let transaction = client.transaction().await?;
-        let sql = concat!(
-            select_request!("status = 0 AND deadline IS NOT NULL AND deadline <= "),
-            due!("1"),
-            " ORDER BY deadline, tenant_id, run_id, seq LIMIT $2 FOR UPDATE SKIP LOCKED"
-        );
-        let statement = transaction.prepare_cached(sql).await?;
-        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-        let found = transaction.query(&statement, &[&self.given(), &limit]).await?;
-        let mut noted = Vec::with_capacity(found.len());
-        if !found.is_empty() {
-            let at = self.time(&transaction).await?;
-            for row in &found {
-                let (tenant, request): (&str, Request) = (row.try_get(0)?, rows::request(row)?);
-                noted.extend(self.close_by_fact(&transaction, tenant, &request, Closing::Expired, at).await?);
-            }
-        }
-        transaction.commit().await.map_err(of_commit)?;
-        Ok(noted)
-    }
-
-    async fn time(&self, transaction: &Transaction<'_>) -> Done<Timestamp> {
-        let statement = transaction.prepare_cached(concat!("SELECT ", now!("1"))).await?;
-        Ok(from_ms(transaction.query_one(&statement, &[&self.given()]).await?.try_get(0)?))
-    }
-
     pub(super) async fn try_cancel(&self, cx: &Context, run: RunId, kind: CancelKind) -> Done<CancelReply> {
         let client = self.connection(Work::New).await?;
         let sql = concat!(
@@ -272,14 +255,14 @@ impl PostgresStore {
 }
 
 /// A fact's journal entry and the text of its record, cut where the database puts in what only it knows.
-struct Parts {
-    before: Vec<u8>,
-    after: Vec<u8>,
-    around: [Vec<u8>; 3],
+pub(super) struct Parts {
+    pub(super) before: Vec<u8>,
+    pub(super) after: Vec<u8>,
+    pub(super) around: [Vec<u8>; 3],
 }
 
 impl Parts {
-    fn of(
+    pub(super) fn of(
         run: RunId,
         body: EventBody,
         record: &AuditRecord,

@@ -10,6 +10,7 @@ mod bells;
 mod checkup;
 mod claim;
 mod dial;
+mod due;
 mod effects;
 mod error;
 mod fact;
@@ -43,8 +44,7 @@ use holdpoint_core::limits::PENDING_PER_TENANT_MAX;
 use holdpoint_core::message::Message;
 use holdpoint_core::run::LedgerLine;
 use holdpoint_protocol::{
-    ConversationId, EventBody, InstanceId, Interaction, Page, RawJson, RequestId, RunId, RunView, TenantId,
-    Timestamp,
+    ConversationId, InstanceId, Interaction, Page, RawJson, RequestId, RunId, RunView, TenantId, Timestamp,
 };
 use tokio::sync::broadcast;
 use tokio::task::AbortHandle;
@@ -62,8 +62,8 @@ use crate::clock::{Clock, from_ms};
 use crate::prepared::Prepared;
 use crate::{
     AuditRow, Bell, CancelReply, ChainCheck, Committed, Context, Decide, DecideReply, Error, IdempotencyKey,
-    InteractionFilter, KeyUse, Known, Loaded, Noted, NumberedEvents, PageRequest, RequestHead, Result,
-    RunFilter, Standing, StartRun, Started, Stats, Step, Store, StoredAnswer, Taken,
+    InteractionFilter, KeyUse, Known, Loaded, Noted, NumberedEvents, PageRequest, PresetDue, RequestHead,
+    Result, RuleRelease, RunFilter, Standing, StartRun, Started, Stats, Step, Store, StoredAnswer, Taken,
 };
 
 /// How long an operation waits for a connection that is free; then the store is said to be away.
@@ -200,11 +200,7 @@ impl PostgresStore {
     /// What was stored from outside of a run is shown to the other instances.
     fn ring_noted(&self, noted: &Noted) {
         let after = noted.event.seq.unwrap_or(0).saturating_sub(1);
-        let request = match &noted.event.body {
-            EventBody::Decision(decision) => Some(decision.request_id),
-            _ => None,
-        };
-        self.bells.ring(noted.run, after, request);
+        self.bells.ring(noted.run, after, noted.event.body.request());
     }
 
     fn counted(&self, tenant: &TenantId) -> Option<u64> {
@@ -352,6 +348,30 @@ impl Store for PostgresStore {
     async fn expire_due(&self, limit: usize) -> Result<Vec<Noted>> {
         self.begin()?;
         let noted = again!(self, self.try_expire_due(limit))?;
+        noted.iter().for_each(|noted| self.ring_noted(noted));
+        Ok(noted)
+    }
+
+    async fn presets_due(&self, limit: usize) -> Result<Vec<PresetDue>> {
+        self.begin()?;
+        again!(self, self.try_presets_due(limit))
+    }
+
+    async fn close_due(
+        &self,
+        cx: &Context,
+        request: RequestId,
+        release: Option<RuleRelease>,
+    ) -> Result<Option<Noted>> {
+        self.begin()?;
+        let noted = again!(self, self.try_close_due(cx, request, release.clone()))?;
+        noted.iter().for_each(|noted| self.ring_noted(noted));
+        Ok(noted)
+    }
+
+    async fn remind_due(&self, limit: usize) -> Result<Vec<Noted>> {
+        self.begin()?;
+        let noted = again!(self, self.try_remind_due(limit))?;
         noted.iter().for_each(|noted| self.ring_noted(noted));
         Ok(noted)
     }

@@ -13,7 +13,7 @@ use tokio_postgres::IsolationLevel;
 use tokio_postgres::types::ToSql;
 use uuid::Uuid;
 
-use super::rows::{self, Done, RUN_COLUMNS, RunRow, select_request};
+use super::rows::{self, Done, RUN_COLUMNS, RunRow, due, select_request};
 use super::shown::{numbered, show};
 use super::{PostgresStore, Work};
 use crate::chain::{self, Kept};
@@ -261,28 +261,36 @@ impl PostgresStore {
 
     pub(super) async fn try_stats(&self) -> Done<Stats> {
         let client = self.connection(Work::New).await?;
-        let sql = "SELECT (SELECT count(*) FROM request WHERE status = 0), \
-                   (SELECT min(opened_at) FROM request WHERE status = 0), \
-                   (SELECT count(*) FROM run WHERE owner IS NOT NULL), \
-                   (SELECT count(*) FROM run WHERE status = 5)";
+        let sql = concat!(
+            "SELECT (SELECT count(*) FROM request WHERE status = 0), \
+             (SELECT min(opened_at) FROM request WHERE status = 0), \
+             (SELECT count(*) FROM run WHERE owner IS NOT NULL), \
+             (SELECT count(*) FROM run WHERE status = 5), \
+             (SELECT count(*) FROM request WHERE status = 0 AND wait_until IS NOT NULL AND wait_until <= ",
+            due!("1"),
+            ")"
+        );
         let statement = client.prepare_cached(sql).await?;
-        let row = client.query_one(&statement, &[]).await?;
+        let row = client.query_one(&statement, &[&self.given()]).await?;
         let count = |column| row.try_get::<_, i64>(column).map(|count| count as u64);
         Ok(Stats {
             pending: count(0)?,
             oldest_pending: row.try_get::<_, Option<i64>>(1)?.map(from_ms),
             running: count(2)?,
             quarantined: count(3)?,
+            overdue: count(4)?,
             ..Stats::default()
         })
     }
 
     pub(super) async fn try_next_deadline(&self) -> Done<Option<holdpoint_protocol::Timestamp>> {
         let client = self.connection(Work::New).await?;
-        let sql = "SELECT min(deadline) FROM request WHERE status = 0 AND deadline IS NOT NULL";
+        // Two indexes, of each its first entry. LEAST passes over a NULL.
+        let sql = "SELECT LEAST((SELECT min(deadline) FROM request WHERE status = 0 AND deadline IS NOT NULL), \
+                   (SELECT min(escalate_at) FROM request WHERE status = 0 AND escalate_at IS NOT NULL))";
         let statement = client.prepare_cached(sql).await?;
-        let deadline: Option<i64> = client.query_one(&statement, &[]).await?.try_get(0)?;
-        Ok(deadline.map(from_ms))
+        let next: Option<i64> = client.query_one(&statement, &[]).await?.try_get(0)?;
+        Ok(next.map(from_ms))
     }
 }
 
@@ -421,9 +429,7 @@ async fn of_run(
     let mut found = Vec::new();
     for row in client.query(&statement, &[&tenant, &run.0]).await? {
         let request = rows::request(&row)?;
-        let fits = filter.status.is_none_or(|status| status == request.status)
-            && filter.kind.is_none_or(|kind| kind == request.kind);
-        if fits && from.is_none_or(|from| AgePlace::of(&request) > from) {
+        if filter.takes(&request) && from.is_none_or(|from| AgePlace::of(&request) > from) {
             found.push(request);
         }
     }
@@ -447,7 +453,7 @@ async fn by_age(
         Some(place) => (place.opened_at_ms, place.run.0, place.seq as i64),
         None => (i64::MIN, Uuid::nil(), 0),
     };
-    let rows = if filter.kind.is_some() { LOOKED_AT_MAX } else { enough as i64 };
+    let rows = if filter.kind.is_some() || filter.group.is_some() { LOOKED_AT_MAX } else { enough as i64 };
     let mut found: Vec<Request> = Vec::new();
     let mut looked_to: Option<AgePlace> = None;
     for status in

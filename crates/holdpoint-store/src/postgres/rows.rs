@@ -35,8 +35,8 @@ pub(super) use due;
 macro_rules! select_request {
     ($which:expr) => {
         concat!(
-            "SELECT tenant_id, run_id, seq, request_id, round, call, kind, digest, deadline, opened_at, status, closure \
-             FROM request WHERE ",
+            "SELECT tenant_id, run_id, seq, request_id, round, call, kind, digest, deadline, opened_at, status, closure, \
+             terms, escalate_at, escalated_at, reminders FROM request WHERE ",
             $which
         )
     };
@@ -46,14 +46,19 @@ pub(super) use select_request;
 pub(super) fn request(row: &Row) -> Done<Request> {
     let run = RunId(row.try_get(1)?);
     let closure: Option<Vec<u8>> = row.try_get(11)?;
+    let opened_at = from_ms(row.try_get(9)?);
+    let deadline = row.try_get::<_, Option<i64>>(8)?.map(from_ms);
     Ok(Request {
         id: RequestId(row.try_get(3)?),
         call: CallId { run, round: small(row.try_get(4)?), index: small(row.try_get(5)?) },
         kind: codes::request_kind::read(row.try_get::<_, i16>(6)?.into())?,
         digest: stored::digest(&bytes(row.try_get(7)?)?)?,
-        deadline: row.try_get::<_, Option<i64>>(8)?.map(from_ms),
+        terms: stored::terms(run, row.try_get(12)?, opened_at, deadline)?,
+        remind_at: row.try_get::<_, Option<i64>>(13)?.map(from_ms),
+        escalated_at: row.try_get::<_, Option<i64>>(14)?.map(from_ms),
+        reminders: small(row.try_get(15)?),
         seq: row.try_get::<_, i64>(2)? as u64,
-        opened_at: from_ms(row.try_get(9)?),
+        opened_at,
         status: codes::request_status::read(row.try_get::<_, i16>(10)?.into())?,
         closure: closure.map(|bytes| compact::read::<Closure>(run, &bytes)).transpose()?,
     })

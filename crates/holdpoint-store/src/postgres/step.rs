@@ -14,7 +14,7 @@ use crate::chain::{self, ms};
 use crate::facts;
 use crate::prepared::Prepared;
 use crate::{
-    Committed, Context, Error, IdempotencyKey, KeyUse, Next, Started, ToolSet, codes, compact, writes,
+    Committed, Context, Error, IdempotencyKey, KeyUse, Next, Started, ToolSet, codes, compact, stored, writes,
 };
 
 impl PostgresStore {
@@ -351,9 +351,11 @@ async fn insert_request(
     now: Timestamp,
 ) -> Done<()> {
     let sql = "INSERT INTO request (tenant_id, request_id, run_id, seq, round, call, kind, revision, digest, deadline, \
-               opened_at, status) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, 0)";
+               opened_at, status, on_timeout, wait_until, escalate_at, terms) \
+               VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, 0, $12, $13, $14, $15)";
     let statement = transaction.prepare_cached(sql).await?;
-    let parameters: [&(dyn ToSql + Sync); 11] = [
+    let terms = &opened.terms;
+    let parameters: [&(dyn ToSql + Sync); 15] = [
         &tenant,
         &opened.request.0,
         &run.0,
@@ -363,8 +365,12 @@ async fn insert_request(
         &(codes::request_kind::code(opened.kind) as i16),
         &(opened.revision as i32),
         &opened.digest.as_bytes().as_slice(),
-        &opened.deadline.map(ms),
+        &terms.expires_at().map(ms),
         &ms(now),
+        &(codes::on_timeout(terms.on_timeout(opened.kind)) as i16),
+        &terms.waits_until().map(ms),
+        &terms.first_reminder().map(ms),
+        &stored::terms_bytes(run, terms)?,
     ];
     transaction.execute(&statement, &parameters).await?;
     Ok(())

@@ -5,9 +5,13 @@ use std::time::{Duration, Instant};
 
 use rusqlite::{Connection, OpenFlags};
 
+use super::lists::OVERDUE;
 use super::open::{self, VERSION};
 use crate::checkup::{COMMITS, MEASURE_MAX, age};
 use crate::{Checkup, Clock, CommitFigures, Error, Result, StoredFigures, SystemClock};
+
+/// The version of the schema since which requests can stay open beyond a deadline.
+const TERMS_SINCE: u32 = 4;
 
 /// Looks at a SQLite database. Commits are measured in a file of their own beside it.
 ///
@@ -19,7 +23,7 @@ pub fn checkup_sqlite(path: &Path) -> Result<Checkup> {
     }
     let connection = open::reader(path)?;
     let version = open::schema(&connection)?;
-    let stored = (1..=VERSION).contains(&version).then(|| figures(&connection)).transpose()?;
+    let stored = (1..=VERSION).contains(&version).then(|| figures(&connection, version)).transpose()?;
     let journal: String = connection.pragma_query_value(None, "journal_mode", |row| row.get(0))?;
     Ok(Checkup {
         engine: format!("SQLite {}", rusqlite::version()),
@@ -36,17 +40,23 @@ pub fn checkup_sqlite(path: &Path) -> Result<Checkup> {
     })
 }
 
-fn figures(connection: &Connection) -> Result<StoredFigures> {
+fn figures(connection: &Connection, version: u32) -> Result<StoredFigures> {
     let now = SystemClock::new().now().as_millisecond();
     let (pending, oldest): (u64, Option<i64>) =
         connection.query_row("SELECT count(*), min(opened_at) FROM request WHERE status = 0", [], |row| {
             Ok((row.get::<_, i64>(0)?.unsigned_abs(), row.get(1)?))
         })?;
+    // An older schema knows of none.
+    let overdue: i64 = match version {
+        ..TERMS_SINCE => 0,
+        TERMS_SINCE.. => connection.query_row(OVERDUE, [now], |row| row.get(0))?,
+    };
     let quarantined: i64 =
         connection.query_row("SELECT count(*) FROM run WHERE status = 5", [], |row| row.get(0))?;
     Ok(StoredFigures {
         pending,
         oldest_pending: oldest.map(|at| age(now, at)),
+        overdue: overdue.unsigned_abs(),
         quarantined: quarantined.unsigned_abs(),
         instances: None,
     })

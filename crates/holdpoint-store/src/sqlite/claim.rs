@@ -38,7 +38,8 @@ impl Txn<'_> {
             }
         }
         let rows = i64::try_from(limit.saturating_sub(taken.len())).unwrap_or(i64::MAX);
-        let ready = "SELECT tenant, id FROM run WHERE owner = 0 AND wake_at <= ?1 ORDER BY wake_at LIMIT ?2";
+        let ready =
+            "SELECT tenant, id FROM run WHERE owner = 0 AND wake_at <= ?1 ORDER BY wake_at, id LIMIT ?2";
         for (tenant, run) in self.many(ready, params![ms(self.now()), rows], read)? {
             let Some(mut head) = self.head(tenant, run)? else { continue };
             self.own(&mut head)?;

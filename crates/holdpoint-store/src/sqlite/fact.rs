@@ -4,7 +4,6 @@ use holdpoint_core::decision::CancelKind;
 use holdpoint_protocol::{RequestId, RunId, Timestamp};
 use rusqlite::params;
 
-use super::rows::{self, select_request};
 use super::txn::{Done, Head, Txn};
 use crate::chain::ms;
 use crate::codes;
@@ -46,30 +45,13 @@ impl Txn<'_> {
         Ok(noted)
     }
 
-    pub(super) fn expire_due(&mut self, limit: usize) -> Done<Vec<Noted>> {
-        let now = self.now();
-        let sql = select_request!(
-            "status = 0 AND deadline IS NOT NULL AND deadline <= ?1 ORDER BY deadline, tenant, run, seq LIMIT ?2"
-        );
-        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-        let due =
-            self.many(sql, params![ms(now), limit], |row| Ok((row.get::<_, i64>(0)?, rows::request(row))))?;
-        let mut noted = Vec::with_capacity(due.len());
-        for (tenant, request) in due {
-            let request = request?;
-            let mut head = self.head_of(tenant, &request)?;
-            noted.push(self.close_by_fact(&mut head, &request, Closing::Expired, now)?);
-        }
-        Ok(noted)
-    }
-
-    fn head_of(&self, tenant: i64, request: &Request) -> Done<Head> {
+    pub(super) fn head_of(&self, tenant: i64, request: &Request) -> Done<Head> {
         let head = self.head(tenant, request.run())?;
         Ok(head.ok_or_else(|| Error::Corrupt(format!("request {} has no run", request.id)))?)
     }
 
     /// Closes an open request of this transaction.
-    fn close_by_fact(
+    pub(super) fn close_by_fact(
         &mut self,
         head: &mut Head,
         request: &Request,

@@ -1,16 +1,21 @@
 //! Pages, and figures.
 
-use holdpoint_protocol::{ActorId, Interaction, InteractionStatus, Page, RunView, TenantId, Timestamp};
+use holdpoint_protocol::{
+    ActorId, Interaction, InteractionStatus, Page, RequestId, RunView, TenantId, Timestamp,
+};
 use rusqlite::params;
 
 use super::read::{RUN_COLUMNS, run_row};
 use super::readers::Reader;
 use super::rows::{self, select_request};
+use crate::chain::ms;
 use crate::clock::from_ms;
 use crate::codes::{self, REQUEST_STATUSES};
 use crate::facts::Request;
 use crate::places::{AgePlace, RunPlace};
-use crate::{Context, Error, InteractionFilter, PageRequest, Result, RunFilter, Stats, Taken, views};
+use crate::{
+    Context, Error, InteractionFilter, PageRequest, PresetDue, Result, RunFilter, Stats, Taken, stored, views,
+};
 
 /// Rows a page looks at. A page that finds less than was asked for among them is short, and says where the next begins.
 const LOOKED_AT_MAX: usize = 10_000;
@@ -158,7 +163,7 @@ impl Reader {
         Ok(Page { items, next_cursor: None })
     }
 
-    pub(super) fn stats(&self, incarnation: i64) -> Result<Stats> {
+    pub(super) fn stats(&self, incarnation: i64, now: Timestamp) -> Result<Stats> {
         let count = |sql: &str, params: &[&dyn rusqlite::ToSql]| -> Result<u64> {
             let count: i64 = self.connection.prepare_cached(sql)?.query_row(params, |row| row.get(0))?;
             Ok(count as u64)
@@ -166,6 +171,7 @@ impl Reader {
         let mut stats = Stats {
             running: count("SELECT count(*) FROM run WHERE owner = ?1", &[&incarnation])?,
             quarantined: count("SELECT count(*) FROM run WHERE status = 5", &[])?,
+            overdue: count(OVERDUE, &[&ms(now)])?,
             ..Stats::default()
         };
         let mut statement = self.connection.prepare_cached("SELECT id FROM tenant")?;
@@ -201,11 +207,40 @@ impl Reader {
     }
 
     pub(super) fn next_deadline(&self) -> Result<Option<Timestamp>> {
-        let sql = "SELECT min(deadline) FROM request WHERE status = 0 AND deadline IS NOT NULL";
-        let deadline: Option<i64> = self.connection.prepare_cached(sql)?.query_row([], |row| row.get(0))?;
-        Ok(deadline.map(from_ms))
+        // One look at the first entry of an index each.
+        let deadline = "SELECT min(deadline) FROM request WHERE status = 0 AND deadline IS NOT NULL";
+        let reminder = "SELECT min(escalate_at) FROM request WHERE status = 0 AND escalate_at IS NOT NULL";
+        let mut next = None;
+        for sql in [deadline, reminder] {
+            let at: Option<i64> = self.connection.prepare_cached(sql)?.query_row([], |row| row.get(0))?;
+            next = [next, at].into_iter().flatten().min();
+        }
+        Ok(next.map(from_ms))
+    }
+
+    /// Only read: several may look at the same ones, and the first who closes one closes it.
+    pub(super) fn presets_due(&self, limit: usize, now: Timestamp) -> Result<Vec<PresetDue>> {
+        let sql = "SELECT q.run, q.id, q.terms, tenant.name, run.actor FROM request q \
+                   JOIN tenant ON tenant.id = q.tenant JOIN run ON run.tenant = q.tenant AND run.id = q.run \
+                   WHERE q.status = 0 AND q.deadline IS NOT NULL AND q.deadline <= ?1 AND q.on_timeout = 2 \
+                   ORDER BY q.deadline LIMIT ?2";
+        let mut statement = self.connection.prepare_cached(sql)?;
+        let mut rows = statement.query(params![ms(now), i64::try_from(limit).unwrap_or(i64::MAX)])?;
+        let mut due = Vec::new();
+        while let Some(row) = rows.next()? {
+            let run = rows::run_id(row, 0)?;
+            let request = RequestId(uuid::Uuid::from_bytes(row.get(1)?));
+            let terms: Option<Vec<u8>> = row.get(2)?;
+            let (tenant, actor): (String, String) = (row.get(3)?, row.get(4)?);
+            due.push(stored::preset_due(run, request, terms.as_deref(), &tenant, &actor)?);
+        }
+        Ok(due)
     }
 }
+
+/// How many requests stay open beyond their deadline.
+pub(super) const OVERDUE: &str =
+    "SELECT count(*) FROM request WHERE status = 0 AND wait_until IS NOT NULL AND wait_until <= ?1";
 
 /// A run that a newer version wrote is left out of a list; asked for by itself, it is refused with the reason.
 fn readable<T>(read: Result<T>) -> Result<Option<T>> {

@@ -5,6 +5,7 @@
 
 mod checkup;
 mod claim;
+mod due;
 mod effects;
 mod error;
 mod fact;
@@ -39,8 +40,8 @@ use crate::clock::Clock;
 use crate::prepared::Prepared;
 use crate::{
     AuditRow, CancelReply, ChainCheck, Committed, Context, Decide, DecideReply, IdempotencyKey,
-    InteractionFilter, KeyUse, Known, Loaded, Noted, NumberedEvents, PageRequest, RequestHead, Result,
-    RunFilter, StartRun, Started, Stats, Step, Store, StoredAnswer, Taken,
+    InteractionFilter, KeyUse, Known, Loaded, Noted, NumberedEvents, PageRequest, PresetDue, RequestHead,
+    Result, RuleRelease, RunFilter, StartRun, Started, Stats, Step, Store, StoredAnswer, Taken,
 };
 
 /// A store in one SQLite file.
@@ -164,6 +165,25 @@ impl Store for SqliteStore {
         self.writer.write("expire", move |txn| txn.expire_due(limit)).await
     }
 
+    async fn presets_due(&self, limit: usize) -> Result<Vec<PresetDue>> {
+        let now = self.clock.now();
+        self.readers.read(move |reader| reader.presets_due(limit, now)).await
+    }
+
+    async fn close_due(
+        &self,
+        cx: &Context,
+        request: RequestId,
+        release: Option<RuleRelease>,
+    ) -> Result<Option<Noted>> {
+        let cx = cx.clone();
+        self.writer.write("close_due", move |txn| txn.close_due(&cx, request, release.clone())).await
+    }
+
+    async fn remind_due(&self, limit: usize) -> Result<Vec<Noted>> {
+        self.writer.write("remind", move |txn| txn.remind_due(limit)).await
+    }
+
     async fn next_deadline(&self) -> Result<Option<Timestamp>> {
         self.readers.read(|reader| reader.next_deadline()).await
     }
@@ -265,7 +285,8 @@ impl Store for SqliteStore {
 
     async fn stats(&self) -> Result<Stats> {
         let incarnation = self.incarnation;
-        let mut stats = self.readers.read(move |reader| reader.stats(incarnation)).await?;
+        let now = self.clock.now();
+        let mut stats = self.readers.read(move |reader| reader.stats(incarnation, now)).await?;
         stats.commits = self.writer.commits();
         stats.operations = self.writer.operations();
         let mut log = self.path.clone().into_os_string();

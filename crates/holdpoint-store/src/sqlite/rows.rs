@@ -12,8 +12,8 @@ use crate::{codes, compact, stored};
 macro_rules! select_request {
     ($which:literal) => {
         concat!(
-            "SELECT tenant, run, seq, id, round, call, kind, digest, deadline, opened_at, status, closure \
-             FROM request WHERE ",
+            "SELECT tenant, run, seq, id, round, call, kind, digest, deadline, opened_at, status, closure, terms, \
+             escalate_at, escalated_at, reminders FROM request WHERE ",
             $which
         )
     };
@@ -23,14 +23,20 @@ pub(super) use select_request;
 pub(super) fn request(row: &Row<'_>) -> std::result::Result<Request, Fault> {
     let run = run_id(row, 1)?;
     let closure: Option<Vec<u8>> = row.get(11)?;
+    let opened_at = from_ms(row.get(9)?);
+    let deadline = row.get::<_, Option<i64>>(8)?.map(from_ms);
+    let terms: Option<Vec<u8>> = row.get(12)?;
     Ok(Request {
         id: RequestId(uuid::Uuid::from_bytes(row.get(3)?)),
         call: CallId { run, round: row.get(4)?, index: row.get(5)? },
         kind: codes::request_kind::read(row.get(6)?)?,
         digest: stored::digest(&row.get::<_, [u8; 32]>(7)?)?,
-        deadline: row.get::<_, Option<i64>>(8)?.map(from_ms),
+        terms: stored::terms(run, terms.as_deref(), opened_at, deadline)?,
+        remind_at: row.get::<_, Option<i64>>(13)?.map(from_ms),
+        escalated_at: row.get::<_, Option<i64>>(14)?.map(from_ms),
+        reminders: row.get(15)?,
         seq: row.get::<_, i64>(2)? as u64,
-        opened_at: from_ms(row.get(9)?),
+        opened_at,
         status: codes::request_status::read(row.get(10)?)?,
         closure: closure.map(|bytes| compact::read::<Closure>(run, &bytes)).transpose()?,
     })

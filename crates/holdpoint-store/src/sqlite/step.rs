@@ -12,6 +12,7 @@ use crate::codes;
 use crate::compact;
 use crate::facts::{self, Closure};
 use crate::prepared::Prepared;
+use crate::stored;
 use crate::{Committed, Context, Error, IdempotencyKey, KeyUse, Next, Started, ToolSet};
 
 impl Txn<'_> {
@@ -253,7 +254,9 @@ impl Txn<'_> {
 
     fn insert_request(&self, head: &Head, opened: &Opened, seq: u64, now: Timestamp) -> Done<()> {
         let sql = "INSERT INTO request (tenant, run, seq, id, round, call, kind, revision, digest, deadline, opened_at, \
-                   status) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, 0)";
+                   status, on_timeout, wait_until, escalate_at, terms) \
+                   VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, 0, ?12, ?13, ?14, ?15)";
+        let terms = &opened.terms;
         self.execute(
             sql,
             params![
@@ -266,8 +269,12 @@ impl Txn<'_> {
                 codes::request_kind::code(opened.kind),
                 opened.revision,
                 opened.digest.as_bytes(),
-                opened.deadline.map(ms),
+                terms.expires_at().map(ms),
                 ms(now),
+                codes::on_timeout(terms.on_timeout(opened.kind)),
+                terms.waits_until().map(ms),
+                terms.first_reminder().map(ms),
+                stored::terms_bytes(head.id, terms)?,
             ],
         )?;
         Ok(())

@@ -264,13 +264,11 @@ impl<'a> Txn<'a> {
         let me = self.caches.incarnation;
         let id = head.id;
         let run = id.0.as_bytes();
-        let (next_seq, records) = (head.next_seq as i64, head.chain.records as i64);
         if head.owner == Some(me) {
-            let sql = "UPDATE run SET next_seq = ?3, open = ?4, audit_records = ?5, audit_hash = ?6 \
-                       WHERE tenant = ?1 AND id = ?2";
-            self.execute(sql, params![head.tenant, run, next_seq, head.open, records, head.chain.hash])?;
+            self.moved_on(head)?;
             return Ok(Owner::Here);
         }
+        let (next_seq, records) = (head.next_seq as i64, head.chain.records as i64);
         head.own(me);
         let sql = "UPDATE run SET next_seq = ?3, open = ?4, audit_records = ?5, audit_hash = ?6, \
                    owner = ?7, wake_at = NULL, epoch = ?8, status = ?9 WHERE tenant = ?1 AND id = ?2";
@@ -289,6 +287,16 @@ impl<'a> Txn<'a> {
             ],
         )?;
         Ok(Owner::Taken)
+    }
+
+    /// Writes a row whose numbers have moved on, and leaves whoever owns it.
+    pub(super) fn moved_on(&self, head: &Head) -> Done<()> {
+        let sql = "UPDATE run SET next_seq = ?3, open = ?4, audit_records = ?5, audit_hash = ?6 \
+                   WHERE tenant = ?1 AND id = ?2";
+        let (next_seq, records) = (head.next_seq as i64, head.chain.records as i64);
+        let id = head.id.0.as_bytes();
+        self.execute(sql, params![head.tenant, id, next_seq, head.open, records, head.chain.hash])?;
+        Ok(())
     }
 
     pub(super) fn cx(&mut self, head: &Head) -> Done<Context> {

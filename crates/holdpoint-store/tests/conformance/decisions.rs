@@ -9,7 +9,7 @@ use holdpoint_protocol::{
 use holdpoint_store::{CancelReply, Decide, DecideReply, Next, Owner};
 
 use crate::bed::{Bed, ana, conformance, cx};
-use crate::walk::{Walk, decide, decision, facts};
+use crate::walk::{Walk, decide, decision, expiring, facts};
 
 conformance!(
     a_decision_takes_a_run_without_an_owner,
@@ -358,8 +358,7 @@ async fn a_decision_after_a_cancel_does_not_count(bed: Bed) {
 }
 
 async fn what_expires_after_a_cancel_is_closed_once(bed: Bed) {
-    let settings = holdpoint_core::run::Settings { approval_timeout_ms: Some(10), ..Default::default() };
-    let walk = Walk::suspended_with(&bed, &ana(), "job", settings).await;
+    let walk = Walk::suspended_with(&bed, &ana(), "job", expiring(10)).await;
     let requests = walk.requests();
     bed.store.cancel(&ana(), walk.id(), CancelKind::Cancel).await.unwrap();
     bed.store.fail_gate(&ana(), &requests[..1]).await.unwrap();

@@ -11,7 +11,7 @@ use holdpoint_store::{
 };
 
 use crate::bed::{Bed, ana, block_on, clock, cx};
-use crate::walk::{Walk, decide, decision};
+use crate::walk::{Walk, decide, decision, expiring};
 
 /// A file that is opened again and again.
 struct Place {
@@ -97,6 +97,20 @@ fn a_file_of_a_newer_version_is_left_alone() {
     let error = place.refused();
     assert!(matches!(error, Error::Newer { found: 99, known: 1..99, .. }), "{error:?}");
     assert_eq!(std::fs::read(place.path()).unwrap(), before);
+}
+
+/// As it was before requests could wait under terms: what was open keeps its deadline.
+#[test]
+fn a_file_from_before_terms_is_brought_up_to_date() {
+    let place = Place::new();
+    let bed = place.bed();
+    let walk = block_on(Walk::suspended_with(&bed, &ana(), "job", expiring(1_000)));
+    let request = walk.requests()[0];
+    drop((walk, bed));
+    place.sql(&format!("{}; PRAGMA user_version = 3", crate::terms::BEFORE_TERMS));
+    let bed = place.bed();
+    assert_eq!(place.number("PRAGMA user_version"), 4);
+    block_on(crate::terms::an_open_request_kept_its_deadline(bed, request));
 }
 
 #[test]

@@ -22,6 +22,7 @@ mod model;
 mod partitions;
 mod starts;
 mod steps;
+mod terms;
 mod tidy;
 mod time;
 mod watch;

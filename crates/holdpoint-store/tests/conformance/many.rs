@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use holdpoint_core::decision::CancelKind;
-use holdpoint_core::run::Settings;
+use holdpoint_core::terms::{AtDeadline, TermsRule};
 use holdpoint_protocol::{DecisionWord, InteractionStatus, RunStatus};
 use holdpoint_store::{
     CLAIMS_WITHOUT_PROGRESS_MAX, ChainCheck, Committed, DecideReply, Error, Next, Owner, PageRequest,
@@ -12,7 +12,7 @@ use holdpoint_store::{
 
 use crate::bed::{Bed, ana, block_on, clock, cx};
 use crate::cluster::{Database, database};
-use crate::walk::{Walk, decide, decision};
+use crate::walk::{Walk, decide, decision, expiring, waiting};
 
 /// Longer than a lease lasts.
 const LEASE_OVER_MS: u64 = 6_001;
@@ -82,10 +82,57 @@ fn of_opposite_decisions_on_two_instances_one_counts() {
 }
 
 #[test]
+fn people_are_reminded_once_however_many_sweep() {
+    block_on(async {
+        let (_database, a, b) = two().await;
+        let settings = waiting(TermsRule {
+            timeout_ms: Some(200),
+            at_deadline: Some(AtDeadline::Wait),
+            ..TermsRule::default()
+        });
+        for n in 0..20 {
+            Walk::suspended_with(&a, &ana(), &format!("job-{n}"), settings.clone()).await;
+        }
+        for _ in 0..2 {
+            a.clock.advance_ms(100);
+            let sweeps: Vec<_> = [&a, &b, &a, &b]
+                .map(|bed| {
+                    let store = Arc::clone(&bed.store);
+                    tokio::spawn(async move {
+                        let mut told = Vec::new();
+                        loop {
+                            let noted = store.remind_due(3).await.unwrap();
+                            let next = store.next_deadline().await.unwrap();
+                            let now = store.now().await.unwrap();
+                            if noted.is_empty() && next.is_none_or(|next| next > now) {
+                                return told;
+                            }
+                            told.extend(noted.into_iter().map(|noted| (noted.run, noted.event.seq)));
+                        }
+                    })
+                })
+                .into_iter()
+                .collect();
+            let mut all = Vec::new();
+            for sweep in sweeps {
+                all.extend(sweep.await.unwrap());
+            }
+            assert_eq!(all.len(), 40);
+            all.sort_unstable();
+            all.dedup();
+            assert_eq!(all.len(), 40, "each is numbered on its own");
+        }
+        let page = PageRequest { cursor: None, limit: 100 };
+        let shown = b.store.interactions(&ana(), &Default::default(), &page).await.unwrap();
+        assert!(shown.items.iter().all(|item| item.reminders == 2), "{shown:?}");
+    });
+}
+
+#[test]
 fn what_is_due_expires_once_however_many_sweep() {
     block_on(async {
         let (_database, a, b) = two().await;
-        let settings = Settings { approval_timeout_ms: Some(100), ..Settings::default() };
+        let settings = expiring(100);
         for n in 0..20 {
             Walk::suspended_with(&a, &ana(), &format!("job-{n}"), settings.clone()).await;
         }
@@ -177,7 +224,7 @@ fn a_run_that_ends_every_process_is_set_aside() {
 fn under_any_mix_of_writers_every_log_is_whole() {
     block_on(async {
         let (_database, a, b) = two().await;
-        let settings = Settings { approval_timeout_ms: Some(50), ..Settings::default() };
+        let settings = expiring(50);
         let mut runs = Vec::new();
         let mut requests = Vec::new();
         for n in 0..6 {
@@ -246,6 +293,21 @@ fn a_database_of_a_newer_version_is_left_alone() {
         client.batch_execute("UPDATE holdpoint_schema SET version = 99").await.unwrap();
         let refused = PostgresStore::connect(&database.url, PostgresOptions::default()).await;
         assert!(matches!(refused, Err(Error::Newer { found: 99, known: 1..99, .. })), "{refused:?}");
+    });
+}
+
+/// As it was before requests could wait under terms: what was open keeps its deadline.
+#[test]
+fn a_database_from_before_terms_is_brought_up_to_date() {
+    block_on(async {
+        let (database, clock) = (database().await, clock());
+        let bed = Bed::of(database.store(u64::MAX, clock.clone()).await, clock.clone());
+        let walk = Walk::suspended_with(&bed, &ana(), "job", expiring(1_000)).await;
+        bed.store.close().await.unwrap();
+        let older = format!("{}; UPDATE holdpoint_schema SET version = 4", crate::terms::BEFORE_TERMS);
+        database.client().await.batch_execute(&older).await.unwrap();
+        let bed = Bed::of(database.store(u64::MAX, clock.clone()).await, clock);
+        crate::terms::an_open_request_kept_its_deadline(bed, walk.requests()[0]).await;
     });
 }
 

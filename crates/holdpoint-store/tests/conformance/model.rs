@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use holdpoint_core::decision::CancelKind;
 use holdpoint_core::run::Settings;
-use holdpoint_protocol::{DecisionWord, InteractionStatus, RequestId, RunId};
+use holdpoint_core::terms::{AtDeadline, TermsRule};
+use holdpoint_protocol::{DecisionWord, GroupName, InteractionStatus, RequestId, RunId};
 use holdpoint_store::{
     Committed, Context, InteractionFilter, Next, PageRequest, RunFilter, StartRun, Started, Step,
 };
@@ -12,7 +13,7 @@ use proptest::prelude::*;
 
 use crate::bed::{Bed, block_on, cx};
 use crate::keys::key;
-use crate::walk::{Walk, conversation, decision};
+use crate::walk::{Walk, conversation, decision, waiting};
 
 /// One thing that is done to both stores. Numbers choose among the runs, requests and people there are.
 #[derive(Debug, Clone)]
@@ -21,7 +22,7 @@ enum Act {
         person: usize,
         conversation: usize,
         key: Option<u8>,
-        timeout: bool,
+        terms: u8,
     },
     /// The owner goes on: replies, starts what it may, ends what it started, answers.
     GoOn {
@@ -49,6 +50,14 @@ enum Act {
     Expire {
         limit: usize,
     },
+    Remind {
+        limit: usize,
+    },
+    CloseDue {
+        person: usize,
+        request: usize,
+        release: bool,
+    },
     Take {
         person: usize,
         run: usize,
@@ -73,8 +82,8 @@ enum Act {
 fn act() -> impl Strategy<Value = Act> {
     let n = 0..8usize;
     prop_oneof![
-        3 => (0..3usize, 0..3usize, prop::option::weighted(0.3, 0..2u8), any::<bool>())
-            .prop_map(|(person, conversation, key, timeout)| Act::Start { person, conversation, key, timeout }),
+        3 => (0..3usize, 0..3usize, prop::option::weighted(0.3, 0..2u8), 0..6u8)
+            .prop_map(|(person, conversation, key, terms)| Act::Start { person, conversation, key, terms }),
         10 => (n.clone(), 0..4u8).prop_map(|(run, next)| Act::GoOn { run, next }),
         1 => n.clone().prop_map(|run| Act::GoOnStale { run }),
         6 => (0..3usize, n.clone(), any::<bool>())
@@ -83,12 +92,29 @@ fn act() -> impl Strategy<Value = Act> {
         1 => (0..3usize, n.clone(), any::<bool>())
             .prop_map(|(person, run, supersede)| Act::Cancel { person, run, supersede }),
         1 => (0..4usize).prop_map(|limit| Act::Expire { limit }),
+        2 => (0..4usize).prop_map(|limit| Act::Remind { limit }),
+        2 => (0..3usize, n.clone(), any::<bool>())
+            .prop_map(|(person, request, release)| Act::CloseDue { person, request, release }),
         2 => (0..3usize, n.clone()).prop_map(|(person, run)| Act::Take { person, run }),
         1 => (n.clone(), 0..50u64).prop_map(|(run, after)| Act::Release { run, after }),
         1 => (0..3usize).prop_map(|limit| Act::Recover { limit }),
         1 => (0..3usize, 0..3u8, 0..2u8).prop_map(|(person, key, body)| Act::Remember { person, key, body }),
         2 => (0..60u64).prop_map(|ms| Act::Wait { ms }),
     ]
+}
+
+/// Ways to wait, by number.
+fn settings(terms: u8) -> Settings {
+    let rule = |timeout_ms, at_deadline| TermsRule { timeout_ms, at_deadline, ..TermsRule::default() };
+    let leads = || Some(vec![GroupName::new("leads").unwrap()]);
+    waiting(match terms {
+        0 => TermsRule::default(),
+        1 => rule(Some(40), None),
+        2 => TermsRule { escalate_to: leads(), ..rule(Some(60), Some(AtDeadline::Deny)) },
+        3 => TermsRule { escalate_to: leads(), approvers: leads(), ..rule(Some(30), Some(AtDeadline::Wait)) },
+        4 => TermsRule { remind_every_ms: Some(0), ..rule(None, Some(AtDeadline::Wait)) },
+        _ => rule(Some(50), Some(AtDeadline::Preset("night".into()))),
+    })
 }
 
 fn people() -> [Context; 3] {
@@ -116,12 +142,9 @@ impl Both {
     async fn act(&mut self, act: Act) {
         let (memory, durable) = (Arc::clone(&self.memory.store), Arc::clone(&self.durable.store));
         match act {
-            Act::Start { person, conversation, key: number, timeout } => {
+            Act::Start { person, conversation, key: number, terms } => {
                 let cx = people()[person].clone();
-                let settings = Settings {
-                    approval_timeout_ms: (timeout && person < 2).then_some(40),
-                    ..Settings::default()
-                };
+                let settings = settings(terms);
                 let mut walk = Walk::unborn(&self.memory, &cx, &format!("conversation-{conversation}"));
                 let key = number.map(|n| key(&format!("start-{n}"), "body"));
                 let start = StartRun { key, ..walk.first().await };
@@ -176,6 +199,18 @@ impl Both {
             Act::Expire { limit } => {
                 let a = memory.expire_due(limit).await.unwrap();
                 let b = durable.expire_due(limit).await.unwrap();
+                assert_eq!(format!("{a:?}"), format!("{b:?}"));
+            }
+            Act::Remind { limit } => {
+                let a = memory.remind_due(limit).await.unwrap();
+                let b = durable.remind_due(limit).await.unwrap();
+                assert_eq!(format!("{a:?}"), format!("{b:?}"));
+            }
+            Act::CloseDue { person, request, release } => {
+                let (cx, request) = (people()[person].clone(), self.request(request));
+                let release = release.then(|| crate::terms::release("night"));
+                let a = memory.close_due(&cx, request, release.clone()).await.unwrap();
+                let b = durable.close_due(&cx, request, release).await.unwrap();
                 assert_eq!(format!("{a:?}"), format!("{b:?}"));
             }
             Act::Take { person, run } => {
@@ -244,6 +279,12 @@ impl Both {
         assert_eq!(memory.next_deadline().await.unwrap(), durable.next_deadline().await.unwrap());
         let (a, b) = (memory.stats().await.unwrap(), durable.stats().await.unwrap());
         assert_eq!((a.pending, a.oldest_pending, a.running), (b.pending, b.oldest_pending, b.running));
+        assert_eq!(a.overdue, b.overdue);
+        let (mut a, mut b) =
+            (memory.presets_due(100).await.unwrap(), durable.presets_due(100).await.unwrap());
+        a.sort_by_key(|due| due.request);
+        b.sort_by_key(|due| due.request);
+        assert_eq!(format!("{a:?}"), format!("{b:?}"));
         for (cx, run, _) in &self.runs {
             let (a, b) = (memory.load(cx, *run).await.unwrap(), durable.load(cx, *run).await.unwrap());
             assert_eq!(format!("{a:?}"), format!("{b:?}"));

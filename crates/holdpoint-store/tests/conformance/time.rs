@@ -8,7 +8,7 @@ use holdpoint_protocol::{DecisionWord, EventBody, InteractionStatus, Via};
 use holdpoint_store::{DecideReply, Owner};
 
 use crate::bed::{Bed, ana, conformance};
-use crate::walk::{Walk, decision, facts};
+use crate::walk::{Walk, decision, expiring, facts};
 
 conformance!(
     a_request_expires_at_its_deadline_and_not_before,
@@ -22,7 +22,7 @@ conformance!(
 const TIMEOUT_MS: u64 = 1_000;
 
 fn settings() -> Settings {
-    Settings { approval_timeout_ms: Some(TIMEOUT_MS), ..Settings::default() }
+    expiring(TIMEOUT_MS)
 }
 
 async fn a_request_expires_at_its_deadline_and_not_before(bed: Bed) {

@@ -14,6 +14,7 @@ use holdpoint_core::policy::{Ruling, Verdict};
 use holdpoint_core::run::{
     Birth, Changes, Check, Cx, Input, OpenRound, Replied, ReplyEnd, Ruled, Run, Settings, ToolEnd,
 };
+use holdpoint_core::terms::{ApprovalTerms, TermsRule};
 use holdpoint_core::tool::{EffectClass, ToolDefinition};
 use holdpoint_protocol::{
     AgentName, By, ConversationId, DecisionWord, Event, EventBody, Reason, RequestId, RunId, Then, Via,
@@ -48,6 +49,17 @@ pub fn tools() -> ToolSet {
     let bash = ToolDefinition::new("Bash", "Runs a command", schema(&["command"]));
     let tools = vec![read, write, bash];
     ToolSet { digest: tool_set_digest(&tools), tools: tools.into() }
+}
+
+/// Settings under which requests wait so.
+pub fn waiting(rule: TermsRule) -> Settings {
+    let approval = ApprovalTerms { agent: rule, ..ApprovalTerms::default() };
+    Settings { approval, ..Settings::default() }
+}
+
+/// Settings under which requests expire after this many milliseconds.
+pub fn expiring(timeout_ms: u64) -> Settings {
+    waiting(TermsRule { timeout_ms: Some(timeout_ms), ..TermsRule::default() })
 }
 
 /// One read that needs nobody, two calls that ask.

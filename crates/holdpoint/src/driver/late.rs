@@ -136,6 +136,7 @@ async fn keep_those(rt: &Inner, cx: &Context, run: RunId, late: &mut Vec<Late>) 
         status: Some(InteractionStatus::Pending),
         run: Some(run),
         kind: Some(InteractionKind::InDoubt),
+        group: None,
     };
     let page = PageRequest { limit: PAGE_MAX, ..PageRequest::default() };
     for interaction in rt.store.interactions(cx, &filter, &page).await?.items {

@@ -26,9 +26,9 @@ impl Counting {
     /// How often each was called since it was last asked, but for what is asked of a store regularly, whoever watches.
     pub fn taken(&self) -> BTreeMap<&'static str, usize> {
         let mut calls = std::mem::take(&mut *self.calls.lock().unwrap());
-        calls.retain(|name, _| {
-            !["now", "next_deadline", "expire_due", "recover", "owned", "tidy"].contains(name)
-        });
+        let regularly =
+            ["now", "next_deadline", "expire_due", "presets_due", "remind_due", "recover", "owned", "tidy"];
+        calls.retain(|name, _| !regularly.contains(name));
         calls
     }
 }
@@ -79,6 +79,9 @@ counted! {
     fail_gate(cx: &Context, requests: &[RequestId]) -> Vec<Noted>;
     cancel(cx: &Context, run: RunId, kind: CancelKind) -> CancelReply;
     expire_due(limit: usize) -> Vec<Noted>;
+    presets_due(limit: usize) -> Vec<PresetDue>;
+    close_due(cx: &Context, request: RequestId, release: Option<RuleRelease>) -> Option<Noted>;
+    remind_due(limit: usize) -> Vec<Noted>;
     next_deadline() -> Option<Timestamp>;
     history(cx: &Context, conversation: &ConversationId, run: RunId, after: Option<u32>) -> Vec<Arc<Message>>;
     events(cx: &Context, run: RunId, after: u64, limit: usize) -> Option<NumberedEvents>;

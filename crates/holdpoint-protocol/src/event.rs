@@ -118,7 +118,7 @@ event_bodies! {
     /// The run failed.
     Error(RunError) = "error", durable: true;
     /// A sign of life from the stream.
-    Heartbeat(Empty) = "heartbeat", durable: false;
+    Heartbeat(Heartbeat) = "heartbeat", durable: false;
 }
 
 impl EventBody {

@@ -108,3 +108,27 @@ async fn a_stream_outlives_a_store_that_was_away() {
     let numbers: Vec<_> = rest.iter().filter_map(|frame| frame.id).collect();
     assert!(numbers.windows(2).all(|two| two[1] == two[0] + 1), "{numbers:?}");
 }
+
+/// Whoever watches is told that nothing can be shown just now, and when it can again.
+#[tokio::test]
+async fn a_stream_says_in_its_heartbeats_that_the_store_is_away() {
+    let (store, log) = (Failing::new(), Log::default());
+    let agent = assistant(&log, one_call("pay", r#"{"sum":5}"#)).build().unwrap();
+    let runtime = Runtime::builder().agent(agent).shared_store(Arc::clone(&store) as _).build().unwrap();
+    let often = holdpoint_server::ServerConfig { heartbeat: Duration::from_millis(150), ..config() };
+    let server = serve_runtime(runtime, often).await;
+    let mut stream = server.chat_stream(&json!({"query": "go"})).await;
+    stream.until("suspended").await;
+    assert_eq!(stream.until("heartbeat").await.data()["degraded"], json!(null));
+    store.fail_writes(Some(Error::Unavailable(SECRET.into())));
+    let until = async |stream: &mut _, degraded: serde_json::Value| {
+        let seen = async {
+            let stream: &mut Sse = stream;
+            while stream.until("heartbeat").await.data()["degraded"] != degraded {}
+        };
+        tokio::time::timeout(Duration::from_secs(20), seen).await.expect("it was not said");
+    };
+    until(&mut stream, json!(true)).await;
+    store.fail_writes(None);
+    until(&mut stream, json!(null)).await;
+}

@@ -60,6 +60,11 @@ impl Runtime {
 }
 
 impl Inbox {
+    /// Whether nothing can be stored or read just now ([`Runtime::is_degraded`]).
+    pub fn is_degraded(&self) -> bool {
+        self.rt.is_degraded()
+    }
+
     /// The next change. May be dropped while it waits, and called again.
     pub async fn next(&mut self) -> InboxChange {
         self.changes.next().await.unwrap_or(InboxChange::Lagged)

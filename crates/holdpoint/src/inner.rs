@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::future::Future;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use holdpoint_core::run::Run;
@@ -34,6 +35,8 @@ pub(crate) struct Inner {
     pub(crate) drivers: Drivers,
     pub(crate) histories: Histories,
     pub(crate) waiters: Waiters,
+    /// The store was away when it was last looked at what is to be done by itself.
+    pub(crate) away: AtomicBool,
     pub(crate) ears: crate::hear::Ears,
     pub(crate) handling: crate::handling::Handling,
     pub(crate) deadlines: Notify,
@@ -49,6 +52,11 @@ impl Inner {
     /// The time that events carry. What decides - deadlines, leases - is the store's clock.
     pub(crate) fn now(&self) -> Timestamp {
         (self.clock)()
+    }
+
+    /// Whether nothing can be stored or read just now, or nothing may begin here.
+    pub(crate) fn is_degraded(&self) -> bool {
+        self.away.load(Ordering::Relaxed) || self.store.term().is_none()
     }
 
     /// Does it with the store until it is done: a store that is away is waited for, with nothing run meanwhile. `None`

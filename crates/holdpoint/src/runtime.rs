@@ -90,6 +90,12 @@ impl Runtime {
         self.inner.hub.troubles()
     }
 
+    /// Whether nothing can be stored or read just now, or this instance may have lost its lease: what is in progress waits and is
+    /// not lost, and nothing new begins.
+    pub fn is_degraded(&self) -> bool {
+        self.inner.is_degraded()
+    }
+
     /// Runs in the hands of this process.
     pub fn live_runs(&self) -> usize {
         self.inner.drivers.len()
@@ -246,6 +252,7 @@ impl RuntimeBuilder {
                 drivers: Drivers::default(),
                 histories: Histories::default(),
                 waiters: Waiters::default(),
+                away: AtomicBool::new(false),
                 ears: crate::hear::Ears::default(),
                 handling: Handling::default(),
                 deadlines: Notify::new(),

@@ -226,6 +226,10 @@ pub struct RunError {
     pub retryable: bool,
 }
 
-/// An event without fields of its own.
+/// `heartbeat`.
 #[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
-pub struct Empty {}
+pub struct Heartbeat {
+    /// Whether the server cannot store or read just now: nothing is lost by it, and nothing is shown before it can.
+    #[serde(skip_serializing_if = "is_false", default)]
+    pub degraded: bool,
+}

@@ -7,7 +7,7 @@
 use std::fmt::Write as _;
 
 use bytes::Bytes;
-use holdpoint::protocol::{Closing, Empty, Event, EventBody, RunId};
+use holdpoint::protocol::{Closing, Event, EventBody, Heartbeat, RunId};
 
 /// Milliseconds a client waits before it comes back: a random part of the span keeps all from coming at once.
 const RETRY_MIN_MS: u64 = 1_000;
@@ -47,8 +47,8 @@ pub(super) fn replayed(json: &str) -> Bytes {
     }
 }
 
-pub(super) fn heartbeat(run: RunId) -> Bytes {
-    of(run, EventBody::Heartbeat(Empty {}))
+pub(super) fn heartbeat(run: RunId, degraded: bool) -> Bytes {
+    of(run, EventBody::Heartbeat(Heartbeat { degraded }))
 }
 
 pub(super) fn closing(run: RunId, reason: &str) -> Bytes {

@@ -28,7 +28,10 @@ enum InboxEvent<'a> {
     Interaction {
         interaction: &'a Interaction,
     },
-    Heartbeat,
+    Heartbeat {
+        #[serde(skip_serializing_if = "std::ops::Not::not")]
+        degraded: bool,
+    },
     Closing {
         reason: &'a str,
         retry_after_ms: u64,
@@ -81,7 +84,7 @@ impl Source for InboxSource {
     }
 
     fn heartbeat(&self) -> Bytes {
-        InboxEvent::Heartbeat.frame()
+        InboxEvent::Heartbeat { degraded: self.0.is_degraded() }.frame()
     }
 
     fn closing(&self, reason: &str) -> Bytes {

@@ -38,7 +38,7 @@ pub(crate) async fn run(app: &Arc<App>, run: RunId, options: Options) -> Result<
         // What the client was asked before and may have lost. Later requests come with the log.
         for request in pending(app, run).await?.iter().filter(|request| request.seq <= options.after) {
             out.send(frame::replayed(request.request.get()));
-            out.send(frame::heartbeat(run));
+            out.send(frame::heartbeat(run, false));
         }
     }
     let source = RunSource {
@@ -102,7 +102,7 @@ impl Source for RunSource {
     }
 
     fn heartbeat(&self) -> Bytes {
-        frame::heartbeat(self.run)
+        frame::heartbeat(self.run, self.app.runtime.is_degraded())
     }
 
     fn closing(&self, reason: &str) -> Bytes {
@@ -118,7 +118,7 @@ impl RunSource {
             matches!(seen.kind(), "approval_request" | "question_request" | "in_doubt_request");
         if asks_a_person {
             // What a proxy holds back until more comes, this pushes out.
-            out.send(frame::heartbeat(self.run));
+            out.send(frame::heartbeat(self.run, false));
         }
         if seen.is_terminal()
             || (self.until_suspended && self.watch.is_live() && self.waits_for_people().await)

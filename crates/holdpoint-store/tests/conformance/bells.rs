@@ -29,7 +29,7 @@ mod between_instances {
     use std::time::{Duration, Instant};
 
     use holdpoint_core::run::Input;
-    use holdpoint_faults::Pooler;
+    use holdpoint_faults::{Pooler, Proxy, Way};
     use holdpoint_store::{
         Error, Listening, Next, PostgresOptions, PostgresStore, Ring, Standing, Store, checkup_postgres,
     };
@@ -326,6 +326,34 @@ mod between_instances {
                 answered += usize::from(read.await.unwrap().is_ok());
             }
             assert_eq!(answered, 257, "one at work, and as many as the line holds");
+        });
+    }
+
+    /// The listener's connection is open at this end only: nothing ends it, and nothing comes.
+    #[test]
+    fn a_listener_that_hears_nothing_any_more_notices_by_itself() {
+        // It has threads of its own, which cannot be started from within others.
+        let proxy = Proxy::to(holdpoint_faults::shared().address());
+        block_on(async {
+            let database = database().await;
+            let through = holdpoint_faults::shared().url_through(proxy.address(), &database.name);
+            let options = PostgresOptions { listen_url: Some(through), ..Default::default() };
+            let store = PostgresStore::connect(&database.url, options).await.unwrap();
+            let bed = Bed::of(store, clock());
+            stands(&bed, "bells that are heard", |it| it.hearing == Hearing::Proven).await;
+            let links = proxy.links();
+            let listens: Vec<_> = links.iter().filter(|link| link.has_said("LISTEN holdpoint;")).collect();
+            assert_eq!(listens.len(), 1);
+            listens[0].set(Way::Swallowed, Way::Swallowed);
+            let began = Instant::now();
+            stands(&bed, "being deaf", |it| it.hearing == Hearing::Deaf).await;
+            println!("deaf, and known to be after {:?}", began.elapsed());
+            assert!(
+                began.elapsed() < Duration::from_secs(5 + 3 + 4),
+                "a trial every 5 s, which may take 3 s"
+            );
+            stands(&bed, "bells that are heard again", |it| it.hearing == Hearing::Proven).await;
+            assert_eq!(standing(&bed).lease_lapses, 0, "the lease has a connection of its own");
         });
     }
 

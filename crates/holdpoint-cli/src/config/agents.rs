@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use holdpoint::Agent;
-use holdpoint_core::policy::Policy;
+use holdpoint_core::policy::{Policy, Preset};
 use holdpoint_models::Model;
 use holdpoint_tools::Tool;
 use holdpoint_tools::builtin::{self, Workdir};
@@ -16,6 +16,7 @@ use super::guard::Protected;
 use super::mcp::Servers;
 use super::models::Models;
 use super::read::{self, nearest};
+use super::terms;
 
 /// Agents that can run, and what was noticed on the way.
 #[derive(Default)]
@@ -45,9 +46,10 @@ pub(crate) fn build(
         return Err(Fail::usage("the configuration has no agent").hint("add an `[[agents]]` section"));
     }
     check_layers(file)?;
+    let presets = terms::presets(file)?;
     let mut built = Built::default();
     for agent in &file.agents {
-        let at = At { agent, folder, models, servers };
+        let at = At { agent, folder, models, servers, presets: &presets };
         built.agent(file, &at, protected)?;
     }
     let names: Vec<&str> = file.agents.iter().map(|agent| agent.name.as_str()).collect();
@@ -56,6 +58,9 @@ pub(crate) fn build(
     }
     for layer in &file.policies {
         built.warn_of_dead_rules(layer);
+    }
+    for preset in &presets {
+        built.warn_of_dead_releases(preset);
     }
     Ok(built)
 }
@@ -80,6 +85,7 @@ struct At<'a> {
     folder: &'a Path,
     models: &'a Models,
     servers: &'a Servers,
+    presets: &'a [Preset],
 }
 
 impl At<'_> {
@@ -185,10 +191,10 @@ impl Built {
         at.check_limits()?;
         let workdir = at.workdir()?;
         let tools = at.tools(workdir.as_ref())?;
+        let names: Vec<String> =
+            tools.iter().chain(&at.offered()).map(|tool| tool.definition().name.clone()).collect();
         let own: Vec<Policy> = agent.policies.iter().map(|layer| layer.policy(&agent.name)).collect();
         for policy in &own {
-            let names: Vec<String> =
-                tools.iter().chain(&at.offered()).map(|tool| tool.definition().name.clone()).collect();
             self.warn(
                 &format!("policy `{}` of agent `{}`", policy.name, agent.name),
                 &policy.rules_without_a_tool(names.iter().map(String::as_str)),
@@ -217,9 +223,9 @@ impl Built {
         for layer in layers {
             builder = builder.policy(layer);
         }
-        if let Some(timeout) = agent.approval_timeout {
-            builder = builder.approval_timeout(timeout.0);
-        }
+        let waits = terms::terms(file, agent, at.presets)?;
+        terms::check(agent, &waits, &names)?;
+        builder = terms::given(builder, waits, at.presets);
         self.agents.push(builder.build().map_err(|error| Fail::usage(error.to_string()))?);
         self.workdirs.extend(workdir.map(|workdir| (agent.name.clone(), workdir)));
         Ok(())
@@ -231,6 +237,16 @@ impl Built {
         let names: Vec<String> = agents.flat_map(|agent| agent.tools().names().to_vec()).collect();
         let dead = layer.policy().rules_without_a_tool(names.iter().map(String::as_str));
         self.warn(&format!("policy `{}`", layer.name), &dead);
+    }
+
+    /// A preset is written for tools by their exact names; one that nobody has is misspelt.
+    fn warn_of_dead_releases(&mut self, preset: &Preset) {
+        let has = |tool: &str| {
+            self.agents.iter().any(|agent| agent.tools().names().iter().any(|name| name == tool))
+        };
+        let dead: Vec<String> =
+            preset.tools().filter(|tool| !has(tool)).map(|tool| format!("tool = \"{tool}\"")).collect();
+        self.warn(&preset.to_string(), &dead);
     }
 
     fn warn(&mut self, whose: &str, rules: &[String]) {

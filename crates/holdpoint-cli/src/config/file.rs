@@ -7,9 +7,10 @@ use std::path::PathBuf;
 
 use holdpoint::OnNewMessage;
 use holdpoint_core::limits::Limits;
-use holdpoint_core::policy::{Glob, Policy};
+use holdpoint_core::policy::{Glob, Policy, Release};
 use holdpoint_core::run::{Execution, OnInvalidCall};
 use holdpoint_models::routing::ModelsConfig;
+use holdpoint_protocol::GroupName;
 use holdpoint_tools::mcp::McpServerConfig;
 use serde::Deserialize;
 
@@ -31,6 +32,9 @@ pub(crate) struct File {
     /// Layers of policy above the agents' own.
     #[serde(default)]
     pub(crate) policies: Vec<Layer>,
+    /// What may be released when nobody decides in time.
+    #[serde(default)]
+    pub(crate) presets: Vec<Preset>,
     /// Servers of tools, by the names agents use.
     #[serde(default)]
     pub(crate) mcp: BTreeMap<String, McpServerConfig>,
@@ -98,6 +102,19 @@ pub(crate) struct Agent {
     pub(crate) on_new_message: OnNewMessage,
     /// How long a request waits for a decision; without a limit when absent.
     pub(crate) approval_timeout: Option<Span>,
+    /// What happens then.
+    pub(crate) on_timeout: Option<OnTimeout>,
+    /// The preset that is asked then.
+    pub(crate) preset: Option<String>,
+    /// How long after a reminder the next one comes.
+    pub(crate) remind_every: Option<Span>,
+    /// The groups that are to decide.
+    pub(crate) approvers: Option<Vec<GroupName>>,
+    /// The groups that may decide too when nobody has in good time.
+    pub(crate) escalate_to: Option<Vec<GroupName>>,
+    /// The same for some of its tools, more precisely.
+    #[serde(default)]
+    pub(crate) approvals: Vec<Approvals>,
     #[serde(default)]
     pub(crate) limits: Limits,
     /// Whether the model is asked to stream.
@@ -106,6 +123,40 @@ pub(crate) struct Agent {
     /// Its own layers of policy.
     #[serde(default)]
     pub(crate) policies: Vec<OwnLayer>,
+}
+
+/// What happens to a request that nobody decides in time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum OnTimeout {
+    /// It expires.
+    Deny,
+    /// It stays open.
+    Wait,
+    /// A preset is asked.
+    Policy,
+}
+
+/// `approvals`: how requests for some tools wait.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Approvals {
+    /// The tools, by name or glob.
+    pub(crate) tools: Vec<Glob>,
+    pub(crate) timeout: Option<Span>,
+    pub(crate) on_timeout: Option<OnTimeout>,
+    pub(crate) preset: Option<String>,
+    pub(crate) remind_every: Option<Span>,
+    pub(crate) approvers: Option<Vec<GroupName>>,
+    pub(crate) escalate_to: Option<Vec<GroupName>>,
+}
+
+/// `[[presets]]`: what may be released when nobody decides in time.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Preset {
+    pub(crate) name: String,
+    pub(crate) releases: Vec<Release>,
 }
 
 fn yes() -> bool {
@@ -124,6 +175,9 @@ pub(crate) struct Layer {
     pub(crate) require_approval_for: Vec<Glob>,
     #[serde(default)]
     pub(crate) deny: Vec<Glob>,
+    /// How requests for some tools wait at most.
+    #[serde(default)]
+    pub(crate) approvals: Vec<Approvals>,
 }
 
 impl Layer {
@@ -152,6 +206,9 @@ pub(crate) struct OwnLayer {
     pub(crate) require_approval_for: Vec<Glob>,
     #[serde(default)]
     pub(crate) deny: Vec<Glob>,
+    /// How requests for some tools wait at most.
+    #[serde(default)]
+    pub(crate) approvals: Vec<Approvals>,
 }
 
 impl OwnLayer {

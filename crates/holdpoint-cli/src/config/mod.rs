@@ -6,6 +6,7 @@ mod guard;
 mod mcp;
 mod models;
 mod read;
+mod terms;
 mod time;
 
 use std::net::SocketAddr;

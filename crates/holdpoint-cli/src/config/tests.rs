@@ -207,3 +207,83 @@ fn a_database_is_a_file_or_a_url_whose_password_is_never_shown() {
         assert!(!error.contains("secret"), "{error}");
     }
 }
+
+const PRESETS: &str = "[[presets]]\nname = \"night\"\n[[presets.releases]]\ntool = \"Write\"\nwhen = { path = { one_of = [\"notes.txt\"] } }\n";
+
+#[test]
+fn how_requests_wait_is_read_and_a_layer_only_tightens() {
+    use holdpoint_core::terms::AtDeadline;
+    let place = Place::new();
+    let agent = "approval_timeout = \"24h\"\non_timeout = \"wait\"\nremind_every = \"4h\"\napprovers = [\"ops\"]\n\
+                 escalate_to = [\"leads\"]\n[[agents.approvals]]\ntools = [\"Write\"]\ntimeout = \"10m\"\n\
+                 on_timeout = \"policy\"\npreset = \"night\"\n";
+    let layer = "[[policies]]\nname = \"house\"\nallow = [\"Read\"]\n[[policies.approvals]]\ntools = [\"B*\"]\n\
+                 timeout = \"1h\"\non_timeout = \"deny\"\n";
+    let config = place.load(&config("", agent, &format!("{PRESETS}{layer}"))).unwrap();
+    assert_eq!(config.warnings, [""; 0]);
+    let terms = config.agents[0].approval();
+    for (tool, minutes, end) in [
+        ("Edit", 24 * 60, AtDeadline::Wait),
+        ("Write", 10, AtDeadline::Preset("night".into())),
+        ("Bash", 60, AtDeadline::Deny),
+    ] {
+        let rule = terms.of(tool);
+        assert_eq!((rule.timeout_ms, rule.at_deadline), (Some(minutes * 60_000), Some(end)), "{tool}");
+        assert_eq!(rule.escalate_to.unwrap()[0].as_str(), "leads", "{tool}");
+    }
+    let preset = &config.agents[0].presets()[0];
+    assert_eq!(preset.used().written_by.as_str(), "configuration");
+}
+
+#[test]
+fn what_would_never_happen_at_a_deadline_is_refused_with_what_to_do() {
+    let place = Place::new();
+    for (agent, rest, says) in [
+        ("on_timeout = \"policy\"", PRESETS, "does not say which preset decides"),
+        ("preset = \"night\"", PRESETS, "`preset` goes with `on_timeout = \"policy\"`"),
+        (
+            "on_timeout = \"policy\"\npreset = \"nigth\"",
+            PRESETS,
+            "agent `main`: there is no preset `nigth`\n\nhint: did you mean `night`?",
+        ),
+        (
+            "on_timeout = \"policy\"\npreset = \"night\"",
+            PRESETS,
+            "preset `night` would never be asked of a call of `Read`",
+        ),
+        (
+            "escalate_to = [\"leads\"]",
+            "",
+            "`escalate_to` would never be told of a call of `Read`: there is no deadline",
+        ),
+        ("escalate_to = []", "", "`escalate_to` names nobody"),
+        ("approvers = [\"the leads\"]", "", "not a valid group name"),
+        ("on_timeout = \"wiat\"", "", "did you mean `wait`?"),
+        ("remind_every = 5", "", "5 has no unit"),
+        ("[[agents.approvals]]\ntools = []\n", "", "`approvals` without `tools` are for no tool"),
+        ("[[agents.approvals]]\ntools = [\"Bash\"]\ntimout = \"5s\"\n", "", "did you mean `timeout`?"),
+        (
+            "",
+            "[[policies]]\nname = \"house\"\n[[policies.approvals]]\ntools = [\"Bash\"]\nescalate_to = []\n",
+            "policy `house`, `approvals` for `Bash`: `escalate_to` names nobody",
+        ),
+        ("", "[[presets]]\nname = \"x\"\nreleases = []\n", "preset `x` releases nothing"),
+        ("", "[[presets]]\nname = \"x\"\nreleases = [{ tool = \"W*\" }]\n", "a preset takes no patterns"),
+        (
+            "",
+            "[[presets]]\nname = \"x\"\nreleases = [{ tool = \"Write\", when = { n = { at_mots = 1 } } }]\n",
+            "did you mean `at_most`?",
+        ),
+    ] {
+        let error = place.fails(&config("", agent, rest));
+        assert!(error.starts_with("error: ") && error.contains(says), "{agent}{rest}\n{error}");
+    }
+    let twice = place.fails(&config("", "", &format!("{PRESETS}{PRESETS}")));
+    assert!(twice.contains("two presets are named `night`"), "{twice}");
+    let config = place.load(&config("", "tools = [\"Read\"]", PRESETS)).unwrap();
+    assert!(
+        config.warnings[0].contains("preset `night`: the rule tool = \"Write\" can never apply"),
+        "{:?}",
+        config.warnings
+    );
+}

@@ -270,7 +270,8 @@ fn timeouts(evidence: &Evidence<'_>, story: &Story, wrong: &mut Vec<String>) {
         for closing in story.closings.get(&request.id).into_iter().flatten() {
             let by_rule = closing.via == "preset" || closing.rule;
             let named = RELEASED.iter().any(|(tool, n)| {
-                request.tool == *tool && request.arguments == serde_json::json!({"n": n}).to_string()
+                let arguments = format!(r#"{{"n":"{n}"}}"#);
+                request.tool == *tool && request.arguments == arguments
             });
             let asked = request.kind == "approval_request" && request.on_timeout == "policy";
             if by_rule && !(named && asked && matches!(evidence.at_deadline, AtDeadline::Preset(_))) {

@@ -2,9 +2,11 @@
 
 use std::collections::HashMap;
 
+use holdpoint::core::terms::AtDeadline;
 use holdpoint::protocol::{DecisionWord, RequestId};
 use serde_json::Value;
 
+use crate::scenario::RELEASED;
 use crate::world::Execution;
 
 /// What there is to be checked.
@@ -19,6 +21,8 @@ pub struct Evidence<'a> {
     pub chain_is_whole: bool,
     /// Whether the run has come to its end.
     pub at_the_end: bool,
+    /// What happens at a deadline.
+    pub at_deadline: &'a AtDeadline,
 }
 
 /// Everything that does not hold.
@@ -28,6 +32,7 @@ pub fn check(evidence: &Evidence<'_>) -> Vec<String> {
     numbers(evidence, &mut wrong);
     executions(evidence, &story, &mut wrong);
     decisions(evidence, &story, &mut wrong);
+    timeouts(evidence, &story, &mut wrong);
     if evidence.at_the_end {
         answers(&story, &mut wrong);
         the_end(evidence, &mut wrong);
@@ -54,7 +59,9 @@ struct Story {
 struct Request {
     id: String,
     kind: String,
+    tool: String,
     arguments: String,
+    on_timeout: String,
 }
 
 #[derive(Clone)]
@@ -63,6 +70,8 @@ struct Closing {
     word: String,
     arguments: Option<String>,
     actor: Option<String>,
+    via: String,
+    rule: bool,
 }
 
 impl Story {
@@ -85,6 +94,8 @@ impl Story {
                     let request = Request {
                         id: text(event, "requestId"),
                         kind: kind.into(),
+                        tool: text(event, "toolName"),
+                        on_timeout: text(event, "onTimeout"),
                         arguments: text(event, "arguments"),
                     };
                     story.requests.entry(text(event, "callId")).or_default().push(request);
@@ -95,6 +106,13 @@ impl Story {
                         word: text(event, "decision"),
                         arguments: event.get("arguments").and_then(Value::as_str).map(str::to_owned),
                         actor: event["by"].get("actor").and_then(Value::as_str).map(str::to_owned),
+                        via: String::new(),
+                        rule: false,
+                    };
+                    let closing = Closing {
+                        via: text(&event["by"], "via"),
+                        rule: event.get("rule").is_some(),
+                        ..closing
                     };
                     let all = story.closings.entry(text(event, "requestId")).or_default();
                     all.push(closing);
@@ -241,6 +259,40 @@ fn decisions(evidence: &Evidence<'_>, story: &Story, wrong: &mut Vec<String>) {
             if !by_person && closing.word == "expired" && closing.actor.is_some() {
                 wrong.push(format!("an expiry of {request} is put down to a person"));
             }
+        }
+    }
+}
+
+/// What time alone may do: nothing is released by it but what the preset names, where one is asked; nothing that stays open
+/// expires; a reminder is of an open request; no expiry and no release of a rule is put down to a person.
+fn timeouts(evidence: &Evidence<'_>, story: &Story, wrong: &mut Vec<String>) {
+    for request in story.requests.values().flatten() {
+        for closing in story.closings.get(&request.id).into_iter().flatten() {
+            let by_rule = closing.via == "preset" || closing.rule;
+            let named = RELEASED.iter().any(|(tool, n)| {
+                let arguments = format!(r#"{{"n":"{n}"}}"#);
+                request.tool == *tool && request.arguments == arguments
+            });
+            let asked = request.kind == "approval_request" && request.on_timeout == "policy";
+            if by_rule && !(named && asked && matches!(evidence.at_deadline, AtDeadline::Preset(_))) {
+                wrong.push(format!(
+                    "request {} of {} was released by a rule that does not",
+                    request.id, request.tool
+                ));
+            }
+            if by_rule && closing.actor.as_deref() != Some("preset:sim") {
+                wrong.push(format!("a rule's release of {} is put down to {:?}", request.id, closing.actor));
+            }
+            if closing.word == "expired" && request.on_timeout == "wait" {
+                wrong.push(format!("request {} stays open, and expired", request.id));
+            }
+        }
+    }
+    for (seq, event) in evidence.events.iter().filter(|(_, event)| event["type"] == "reminder") {
+        let request = event["requestId"].as_str().unwrap_or_default();
+        let closed = story.closings.get(request).into_iter().flatten().any(|closing| closing.seq < *seq);
+        if closed || !story.requests.values().flatten().any(|asked| asked.id == request) {
+            wrong.push(format!("event {seq} reminds of {request}, which is not open"));
         }
     }
 }

@@ -21,7 +21,7 @@ use holdpoint::store::{ChainCheck, IdempotencyKey, KeyUse, MemoryStore, Store};
 use holdpoint::{RunState, Runtime, Start, local};
 use tokio::sync::Notify;
 
-pub use scenario::{Call, Ends, Fault, Person, Says, Scenario, TOOLS};
+pub use scenario::{Call, Ends, Fault, Person, RELEASED, Says, Scenario, TOOLS};
 
 use crate::invariants::Evidence;
 use crate::people::People;
@@ -210,6 +210,7 @@ fn look(rest: &Rest, at_the_end: bool) -> (Vec<String>, Vec<String>) {
             acknowledged: &rest.people.acknowledged(),
             chain_is_whole: matches!(chain, Ok(Some(ChainCheck::Whole { .. }))),
             at_the_end,
+            at_deadline: &rest.scenario.at_deadline,
         });
         (wrong, stored.iter().map(|(seq, json)| format!("{seq} {json}")).collect())
     })

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use holdpoint::core::run::Execution;
+use holdpoint::core::terms::AtDeadline;
 
 use crate::rng::Rng;
 
@@ -27,7 +28,15 @@ pub struct Scenario {
     pub cancel_at: Option<u64>,
     /// How long requests wait.
     pub timeout_ms: Option<u64>,
+    /// What happens then.
+    pub at_deadline: AtDeadline,
+    /// Whether people are reminded again and again, and further groups told.
+    pub reminds: bool,
 }
+
+/// What the preset of a simulation releases, by tool and argument: one call of each of these.
+pub const RELEASED: [(&str, &str); 3] =
+    [("ask_once", "0.0"), ("ask_idempotent", "0.1"), ("deny_once", "0.0")];
 
 /// A call the model makes, and how its tool behaves.
 #[derive(Debug, Clone)]
@@ -124,7 +133,13 @@ impl Scenario {
             faults,
             kills,
             cancel_at: rng.chance(15).then(|| rng.below(3_000)),
-            timeout_ms: rng.chance(30).then(|| rng.below(2_000) + 1),
+            timeout_ms: rng.chance(50).then(|| rng.below(2_000) + 1),
+            at_deadline: match rng.below(3) {
+                0 => AtDeadline::Deny,
+                1 => AtDeadline::Wait,
+                _ => AtDeadline::Preset("sim".into()),
+            },
+            reminds: rng.chance(50),
         }
     }
 
@@ -163,6 +178,12 @@ impl Scenario {
         }
         if self.timeout_ms.is_some() {
             all.push(Self { timeout_ms: None, ..self.clone() });
+        }
+        if self.at_deadline != AtDeadline::Deny {
+            all.push(Self { at_deadline: AtDeadline::Deny, ..self.clone() });
+        }
+        if self.reminds {
+            all.push(Self { reminds: false, ..self.clone() });
         }
         if self.execution != Execution::Sequential {
             all.push(Self { execution: Execution::Sequential, ..self.clone() });

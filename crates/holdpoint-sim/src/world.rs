@@ -1,22 +1,24 @@
 //! The world outside: a clock, a model, tools that leave a trace of every execution.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use holdpoint::core::message::Message;
-use holdpoint::core::policy::Policy;
+use holdpoint::core::policy::{Condition, Policy, Preset, Release};
+use holdpoint::core::terms::TermsRule;
 use holdpoint::core::tool::{EffectClass, ToolDefinition};
 use holdpoint::models::ModelRequest;
 use holdpoint::models::scripted::{Answer, Scripted};
-use holdpoint::protocol::{CallId, ExecId, Timestamp};
+use holdpoint::protocol::{ActorId, CallId, ExecId, GroupName, Timestamp};
 use holdpoint::store::Clock;
 use holdpoint::tools::{Invocation, Probe, Tool, ToolContext, ToolError, ToolOutput};
 use holdpoint::{Agent, AgentBuilder};
 use serde_json::json;
 
-use crate::scenario::{Ends, Scenario, TOOLS};
+use crate::scenario::{Ends, RELEASED, Scenario, TOOLS};
 
 /// One execution of a tool's body, as the world saw it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -114,13 +116,35 @@ pub fn agent(scenario: &Arc<Scenario>, world: &Arc<World>) -> AgentBuilder {
     if let Ok(policy) = policy {
         builder = builder.policy(policy);
     }
-    if let Some(ms) = scenario.timeout_ms {
-        builder = builder.approval_timeout(Duration::from_millis(ms));
+    builder = builder.approval_terms(terms(scenario));
+    if let Some(preset) = preset() {
+        builder = builder.preset(preset);
     }
     for name in TOOLS {
         builder = builder.tool(SimTool::new(name, scenario, world));
     }
     builder
+}
+
+/// How its requests wait.
+fn terms(scenario: &Scenario) -> TermsRule {
+    let leads = GroupName::new("leads").ok();
+    TermsRule {
+        timeout_ms: scenario.timeout_ms,
+        at_deadline: Some(scenario.at_deadline.clone()),
+        remind_every_ms: scenario.reminds.then_some(700),
+        approvers: None,
+        escalate_to: leads.filter(|_| scenario.reminds).map(|leads| vec![leads]),
+    }
+}
+
+/// The preset that is asked where the scenario says so.
+fn preset() -> Option<Preset> {
+    let releases = RELEASED.map(|(tool, n)| Release {
+        tool: tool.into(),
+        when: BTreeMap::from([("n".to_owned(), Condition::one_of([n]))]),
+    });
+    Preset::new("sim", ActorId::new("configuration").ok()?, releases).ok()
 }
 
 /// A model that makes the scenario's calls round by round, and looks at every history it is sent.

@@ -19,12 +19,17 @@ fn whatever_goes_wrong_the_invariants_hold_and_every_run_comes_to_an_end() {
         None => 0..number("HOLDPOINT_SIM_SEEDS").unwrap_or(SEEDS),
     };
     let (mut lives, mut executions, mut writes) = (0, 0, 0);
+    let (mut reminders, mut by_rule, mut expired) = (0, 0, 0);
     for seed in seeds.clone() {
         let scenario = Scenario::of(seed);
         let outcome = simulate(&scenario);
         lives += outcome.lives;
         executions += outcome.executions;
         writes += outcome.writes;
+        let count = |what: &str| outcome.events.iter().filter(|event| event.contains(what)).count();
+        reminders += count(r#""type":"reminder""#);
+        by_rule += count(r#""via":"preset""#);
+        expired += count(r#""decision":"expired""#);
         if !outcome.wrong.is_empty() {
             let smallest = shrink(&scenario);
             let again = simulate(&smallest);
@@ -37,6 +42,10 @@ fn whatever_goes_wrong_the_invariants_hold_and_every_run_comes_to_an_end() {
         }
     }
     println!("{} seeds: {lives} lives, {writes} writes, {executions} executions", seeds.end - seeds.start);
+    println!("{reminders} reminders, {expired} expiries, {by_rule} releases by a rule");
+    // What never happens is not tested.
+    let many = seeds.end - seeds.start >= 500;
+    assert!(!many || (reminders > 0 && by_rule > 0 && expired > 0), "a timeout that never came to pass");
 }
 
 #[test]

@@ -7,6 +7,7 @@
 
 mod address;
 mod bells;
+mod beside;
 mod checkup;
 mod claim;
 mod dial;
@@ -164,22 +165,6 @@ impl PostgresStore {
         ];
         store.beside.lock().unwrap_or_else(PoisonError::into_inner).extend(beside);
         Ok(store)
-    }
-
-    async fn first_lease(&self) -> Done<()> {
-        let client = self.connection(Work::Own).await?;
-        self.lease.renew(&client).await
-    }
-
-    /// The connection that the lease is renewed on. It leads to the same database, or nothing is begun at all.
-    async fn beside_the_pool(&self, direct: &Dialer) -> Result<tokio_postgres::Client> {
-        let client = direct.dial().await?.client;
-        if !self.lease.is_seen_by(&client).await? {
-            let why = "the URL to listen at leads to another database than the other one: it does not have this instance's lease";
-            return Err(Error::Unavailable(why.into()));
-        }
-        self.lease.renew(&client).await?;
-        Ok(client)
     }
 
     /// The time that was given instead of the database's.
@@ -489,18 +474,6 @@ impl Store for PostgresStore {
             given_up?;
         }
         Ok(())
-    }
-}
-
-impl PostgresStore {
-    async fn give_up(&self) -> Done<()> {
-        let client = self.connection(Work::Own).await?;
-        self.lease.give_up(&client).await
-    }
-
-    fn stop_beside(&self) {
-        let mut beside = self.beside.lock().unwrap_or_else(PoisonError::into_inner);
-        beside.drain(..).for_each(|task| task.abort());
     }
 }
 

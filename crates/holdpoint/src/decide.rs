@@ -214,6 +214,7 @@ impl Inner {
                 self.check_edit(cx, asked.run, deciding.request, arguments).await?;
             }
         }
+        let says_no = matches!(deciding.word, DecisionWord::Decline | DecisionWord::Feedback);
         let decide = Decide {
             request: deciding.request,
             word: deciding.word,
@@ -225,6 +226,14 @@ impl Inner {
             then: deciding.then,
         };
         let reply = self.store.decide(cx, decide).await?;
+        // A no that comes late is no decision any more, and still nothing is released after it: the request expires here and
+        // now, and is not put to a preset.
+        if says_no
+            && matches!(reply, DecideReply::Expired)
+            && let Some(noted) = self.store.close_due(cx, deciding.request, None).await?
+        {
+            self.noted(noted, &asked.agent);
+        }
         self.follow(reply, &asked.agent)
     }
 

@@ -95,6 +95,29 @@ on_every_store! {
     }
 
     /// Policy, the definition of the tool, and whether a preset is asked at all: as they are when the deadline passes.
+    /// Between the deadline and the moment the preset is asked: too late to count as a decision, and not too late to be heard.
+    fn a_no_that_comes_late_is_not_followed_by_a_release(place) {
+        // The preset is asked once a second; the no has to be there before.
+        let heard = (0..5).any(|_| {
+            let log = Log::default();
+            let process = place.start(asking_at_night(&log).build().unwrap());
+            let run = process.go("pay").run;
+            let five = process.open(run)[0].request_id;
+            place.later(MINUTE);
+            let late = process.say(five, DecisionWord::Decline).unwrap_err();
+            assert!(matches!(late, holdpoint::DecideError::Expired | holdpoint::DecideError::Conflict { .. }), "{late}");
+            process.until(run, "finish");
+            let released = of_kind(&process, run, "decision").iter().any(|event| event["by"]["via"] == "preset");
+            if !released {
+                assert_eq!(statuses(&process, run), [("expired", "no"), ("expired", "no")]);
+                assert!(log.calls().is_empty());
+                process.check(run);
+            }
+            !released
+        });
+        assert!(heard);
+    }
+
     fn a_preset_is_asked_afresh_and_overrides_nothing(place) {
         // One call: of two, the one that still waits is asked anew when its tool changes.
         let five = |log: &Log| {

@@ -93,7 +93,7 @@ fn act(line: &str, dir: &Path, syncing: &mut BTreeMap<String, PathBuf>) -> Optio
     let file = PathBuf::from(file_name(file));
     if name == "write" {
         let text = String::from_utf8(bytes_of(rest)?).ok()?;
-        return (descriptor == "1").then(|| Act::Say(text));
+        return (descriptor == "1").then_some(Act::Say(text));
     }
     // The file for people that says who has the database is not of it, and the one that processes share is memory.
     if !file.starts_with(dir) || ["lock", "shm"].iter().any(|end| file.to_string_lossy().ends_with(end)) {

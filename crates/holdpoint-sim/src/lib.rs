@@ -9,6 +9,7 @@ mod invariants;
 mod people;
 mod rng;
 mod scenario;
+mod shown;
 mod store;
 mod world;
 
@@ -125,9 +126,9 @@ fn one_life(rest: &Rest, kill: Option<u64>) -> (Life, bool) {
         };
         let Ok(agent) = world::agent(&rest.scenario, &rest.world).build() else { return Life::Stuck };
         let clock = Arc::clone(&rest.clock) as Arc<dyn holdpoint::store::Clock>;
-        let Ok(runtime) = Runtime::builder().store(store).clock(clock).agent(agent).build() else {
-            return Life::Stuck;
-        };
+        let watcher = shown::Watcher { stored: Arc::clone(&rest.store), world: Arc::clone(&rest.world) };
+        let builder = Runtime::builder().store(store).clock(clock).agent(agent).listener(watcher);
+        let Ok(runtime) = builder.build() else { return Life::Stuck };
         let killed = async {
             match kill {
                 Some(ms) => tokio::time::sleep(Duration::from_millis(ms)).await,

@@ -1,6 +1,6 @@
 //! Runs that were suspended under an older schema, and runs that a newer version has written.
 //!
-//! `fixtures/schema-1.sql` and `fixtures/schema-1.db` are what version 1 of the schema left: three runs, suspended - one that
+//! `fixtures/schema-1.sql` and `fixtures/schema-1.sqlite` are what version 1 of the schema left: three runs, suspended - one that
 //! waits for its first decision, one of whose two calls one is decided, and one whose command may have run. They were written by
 //! `HOLDPOINT_WRITE_FIXTURES=1 cargo test -p holdpoint-cli --all-features --test faults` and are not to be written again:
 //! a later schema gets files of its own, by the same command.
@@ -30,7 +30,7 @@ fn two_commands() -> String {
 fn left_by_version_1() -> [Site; 2] {
     let file = Site::new(&two_commands());
     std::fs::create_dir(file.path("data")).unwrap();
-    std::fs::copy(fixture("schema-1.db"), file.path("data/holdpoint.db")).unwrap();
+    std::fs::copy(fixture("schema-1.sqlite"), file.path("data/holdpoint.db")).unwrap();
     let database = Site::on(Database::postgres(), &two_commands());
     database.sql(&std::fs::read_to_string(fixture("schema-1.sql")).unwrap());
     [file, database]
@@ -124,7 +124,7 @@ pub fn write_fixtures() {
         serving.wait();
         std::fs::create_dir_all(fixture("")).unwrap();
         if is_file {
-            std::fs::copy(site.path("data/holdpoint.db"), fixture("schema-1.db")).unwrap();
+            std::fs::copy(site.path("data/holdpoint.db"), fixture("schema-1.sqlite")).unwrap();
         } else {
             std::fs::write(fixture("schema-1.sql"), site.dump()).unwrap();
         }

@@ -20,12 +20,16 @@ pub(crate) async fn inbox(args: List) -> Result<()> {
             if args.json {
                 print_json(&interaction);
             } else {
+                let until = interaction.deadline.map(|deadline| {
+                    format!("  ({})", request::at_deadline(deadline, interaction.on_timeout, None))
+                });
                 term::out(&format!(
-                    "{}  {}  {:8}  {}",
+                    "{}  {}  {:8}  {}{}",
                     interaction.request_id,
                     interaction.created_at,
                     request::kind(interaction.kind),
-                    request::title(&interaction)
+                    request::title(&interaction),
+                    until.unwrap_or_default()
                 ));
             }
         })

@@ -200,6 +200,8 @@ impl Built {
                 &policy.rules_without_a_tool(names.iter().map(String::as_str)),
             );
         }
+        let own_approvals = agent.policies.iter().flat_map(|layer| &layer.approvals).chain(&agent.approvals);
+        self.warn(&format!("agent `{}`", agent.name), &approvals_without_a_tool(own_approvals, &names));
         let mut layers: Vec<Policy> =
             file.policies.iter().filter(|layer| layer.is_for(&agent.name)).map(file::Layer::policy).collect();
         layers.extend(own);
@@ -237,6 +239,7 @@ impl Built {
         let names: Vec<String> = agents.flat_map(|agent| agent.tools().names().to_vec()).collect();
         let dead = layer.policy().rules_without_a_tool(names.iter().map(String::as_str));
         self.warn(&format!("policy `{}`", layer.name), &dead);
+        self.warn(&format!("policy `{}`", layer.name), &approvals_without_a_tool(&layer.approvals, &names));
     }
 
     /// A preset is written for tools by their exact names; one that nobody has is misspelt.
@@ -256,4 +259,14 @@ impl Built {
             ));
         }
     }
+}
+
+/// The patterns of `approvals` that no tool's name fits: what they say of deadlines holds for nothing.
+fn approvals_without_a_tool<'a>(
+    approvals: impl IntoIterator<Item = &'a file::Approvals>,
+    names: &[String],
+) -> Vec<String> {
+    let patterns = approvals.into_iter().flat_map(|approvals| &approvals.tools);
+    let dead = patterns.filter(|pattern| !names.iter().any(|name| pattern.matches(name)));
+    dead.map(|pattern| format!("approvals for `{}`", pattern.as_str())).collect()
 }

@@ -113,7 +113,7 @@ fn database_alone(server: &file::Server, folder: &Path) -> Result<Database> {
     match (&server.database, &server.database_url_env) {
         (Some(_), Some(_)) => Err(Fail::usage("`[server]` has both `database` and `database_url_env`")
             .hint("keep one of them; the variable keeps a password out of the file")),
-        (Some(database), None) if database.contains("://") => {
+        (Some(database), None) if is_meant_as_address(database) => {
             Database::at_url(database, "`database`", ca_file)
         }
         (Some(database), None) => Ok(Database::File(folder.join(database))),
@@ -123,6 +123,15 @@ fn database_alone(server: &file::Server, folder: &Path) -> Result<Database> {
         }
         (None, None) => Ok(Database::File(usual_database()?)),
     }
+}
+
+/// Whether a text is meant as the address of a server, rightly written or not: taken for a path, it would be a new and empty
+/// database of SQLite, with the password in its name.
+fn is_meant_as_address(database: &str) -> bool {
+    let lower = database.to_ascii_lowercase();
+    database.contains("://")
+        || (lower.starts_with("postgres") && lower.contains(':'))
+        || ["host=", "dbname=", "password="].iter().any(|part| lower.contains(part))
 }
 
 /// Reads of a configuration where the database is, and nothing else: no key is needed for that, and nothing is started.

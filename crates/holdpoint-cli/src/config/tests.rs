@@ -189,6 +189,8 @@ fn a_database_is_a_file_or_a_url_whose_password_is_never_shown() {
     assert!(far.warnings[0].contains("sslmode=require") && !far.warnings[0].contains("secret"));
     for (database, says) in [
         ("database = \"mysql://u:secret@h/app\"", "`database` is a URL of `mysql`"),
+        ("database = \"postgres:/u:secret@h/app\"", "`database` is no URL"),
+        ("database = \"host=h user=u password=secret dbname=app\"", "`database` is no URL"),
         ("database = \"postgres://u:top@secret@h/app\"", "`database` cannot be used: it is not the URL"),
         ("database = \"postgres://u:secret@h:x/app\"", "`database` cannot be used: it is not the URL"),
         ("database_url_env = \"HOLDPOINT_NO_SUCH_VARIABLE\"", "`HOLDPOINT_NO_SUCH_VARIABLE` is not set"),
@@ -280,10 +282,20 @@ fn what_would_never_happen_at_a_deadline_is_refused_with_what_to_do() {
     }
     let twice = place.fails(&config("", "", &format!("{PRESETS}{PRESETS}")));
     assert!(twice.contains("two presets are named `night`"), "{twice}");
-    let config = place.load(&config("", "tools = [\"Read\"]", PRESETS)).unwrap();
+    let loaded = place.load(&config("", "tools = [\"Read\"]", PRESETS)).unwrap();
     assert!(
-        config.warnings[0].contains("preset `night`: the rule tool = \"Write\" can never apply"),
+        loaded.warnings[0].contains("preset `night`: the rule tool = \"Write\" can never apply"),
         "{:?}",
-        config.warnings
+        loaded.warnings
     );
+    // One that would have been stricter, under a name that no tool has, is as good as not there.
+    let misspelt = "[[agents.approvals]]\ntools = [\"bash\"]\non_timeout = \"deny\"\n";
+    let layer =
+        "[[policies]]\nname = \"house\"\n[[policies.approvals]]\ntools = [\"Bsh\"]\non_timeout = \"deny\"\n";
+    let loaded = place.load(&config("", misspelt, layer)).unwrap();
+    for says in
+        ["agent `main`: the rule approvals for `bash`", "policy `house`: the rule approvals for `Bsh`"]
+    {
+        assert!(loaded.warnings.iter().any(|warning| warning.starts_with(says)), "{:?}", loaded.warnings);
+    }
 }

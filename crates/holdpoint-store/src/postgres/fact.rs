@@ -93,7 +93,9 @@ impl PostgresStore {
     }
 
     /// Closes a request if it is open and - for a decision of somebody's - its deadline has not passed by the time of the write;
-    /// for an expiry, and what a rule decides then, if it has. `None` when it is not.
+    /// for an expiry, and what a rule decides then, if it has. `None` when it is not. The row is locked before the clock is looked
+    /// at: a condition that is judged before the wait for a lock is judged again only if the row has changed by then, and a
+    /// deadline passes without changing anything.
     pub(super) async fn close_by_fact(
         &self,
         client: &impl GenericClient,
@@ -111,10 +113,13 @@ impl PostgresStore {
         let run = request.run();
         let parts = Parts::of(run, written.event.clone(), &written.audit, Some(&written.fact), at)?;
         let sql = format!(
-            "WITH closed AS (UPDATE request SET status = $10, closure = $11 \
-             WHERE tenant_id = $1 AND request_id = $3 AND status = 0 \
-             AND ($12::smallint = {ANY_TIME} OR ($12::smallint = {BEFORE_THE_DEADLINE} AND (deadline IS NULL OR deadline > {now})) \
-             OR ($12::smallint = {AFTER_THE_DEADLINE} AND deadline <= {now})) RETURNING run_id), \
+            "WITH held AS (SELECT request_id, deadline FROM request \
+             WHERE tenant_id = $1 AND request_id = $3 AND status = 0 FOR UPDATE), \
+             closed AS (UPDATE request q SET status = $10, closure = $11 FROM held \
+             WHERE q.tenant_id = $1 AND q.request_id = held.request_id \
+             AND ($12::smallint = {ANY_TIME} \
+             OR ($12::smallint = {BEFORE_THE_DEADLINE} AND (held.deadline IS NULL OR held.deadline > {now})) \
+             OR ($12::smallint = {AFTER_THE_DEADLINE} AND held.deadline <= {now})) RETURNING q.run_id), \
              old AS (SELECT owner FROM run WHERE tenant_id = $1 AND run_id = $2 \
              AND EXISTS (SELECT 1 FROM closed) FOR UPDATE), \
              moved AS (UPDATE run SET open_requests = run.open_requests - 1, {MOVED_ON} FROM old \

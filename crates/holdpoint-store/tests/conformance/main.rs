@@ -14,6 +14,8 @@ mod effects;
 mod file;
 mod forgetting;
 mod keys;
+#[cfg(feature = "postgres")]
+mod late;
 mod lists;
 #[cfg(feature = "postgres")]
 mod many;

@@ -5,6 +5,7 @@
 //! answer or is slow, and a process that dies at any write or at any time. Everything follows from one seed; a failing
 //! one is printed, can be lived through again, and is made smaller until nothing can be left out.
 
+mod at_once;
 mod invariants;
 mod people;
 mod rng;
@@ -14,7 +15,7 @@ mod store;
 mod world;
 
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use holdpoint::protocol::RunId;
@@ -24,6 +25,7 @@ use tokio::sync::Notify;
 
 pub use scenario::{Call, Ends, Fault, Person, RELEASED, Says, Scenario, TOOLS};
 
+use crate::at_once::at_once;
 use crate::invariants::Evidence;
 use crate::people::People;
 use crate::store::FaultyStore;
@@ -65,12 +67,14 @@ struct Rest {
     people: Arc<People>,
     writes: Arc<AtomicU64>,
     faults: Arc<Mutex<std::collections::BTreeMap<u64, Fault>>>,
+    /// The stored events that were read, taken apart.
+    read: Mutex<Vec<(u64, serde_json::Value)>>,
 }
 
 /// Lives a scenario through, to its end.
 pub fn simulate(scenario: &Scenario) -> Outcome {
     let clock = Arc::new(SimClock::new());
-    let rest = Rest {
+    let rest = Arc::new(Rest {
         scenario: Arc::new(scenario.clone()),
         store: Arc::new(MemoryStore::new(Arc::clone(&clock) as Arc<dyn holdpoint::store::Clock>)),
         clock,
@@ -78,7 +82,8 @@ pub fn simulate(scenario: &Scenario) -> Outcome {
         people: Arc::default(),
         writes: Arc::default(),
         faults: Arc::new(Mutex::new(scenario.faults.clone())),
-    };
+        read: Mutex::default(),
+    });
     let mut wrong = Vec::new();
     let mut lives = 0;
     let mut kills = scenario.kills.clone();
@@ -86,8 +91,8 @@ pub fn simulate(scenario: &Scenario) -> Outcome {
         lives += 1;
         let kill = kills.pop();
         let (life, at_the_end) = one_life(&rest, kill);
-        let (more, _) = look(&rest, at_the_end);
-        wrong.extend(more);
+        wrong.extend(rest.look(at_the_end));
+        wrong.extend(rest.world.wrong());
         match life {
             Life::Over => break,
             Life::Died if lives < LIVES_MAX && wrong.is_empty() => rest.store.process_died(),
@@ -98,8 +103,7 @@ pub fn simulate(scenario: &Scenario) -> Outcome {
             }
         }
     }
-    wrong.extend(rest.world.wrong());
-    let (_, events) = look(&rest, false);
+    let events = rest.events();
     Outcome {
         wrong,
         lives,
@@ -110,7 +114,7 @@ pub fn simulate(scenario: &Scenario) -> Outcome {
 }
 
 /// One process, from its start to its death or to the end of the run. Everything in its memory goes with it.
-fn one_life(rest: &Rest, kill: Option<u64>) -> (Life, bool) {
+fn one_life(rest: &Arc<Rest>, kill: Option<u64>) -> (Life, bool) {
     let Ok(tokio) = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build()
     else {
         return (Life::Stuck, false);
@@ -123,6 +127,10 @@ fn one_life(rest: &Rest, kill: Option<u64>) -> (Life, bool) {
             writes: Arc::clone(&rest.writes),
             faults: Arc::clone(&rest.faults),
             death: Arc::clone(&death),
+            after_write: {
+                let rest = Arc::clone(rest);
+                Box::new(move || rest.look(false).into_iter().for_each(|wrong| rest.world.note(wrong)))
+            },
         };
         let Ok(agent) = world::agent(&rest.scenario, &rest.world).build() else { return Life::Stuck };
         let clock = Arc::clone(&rest.clock) as Arc<dyn holdpoint::store::Clock>;
@@ -191,30 +199,41 @@ fn key() -> IdempotencyKey {
     IdempotencyKey { scope: "start".into(), key: "sim".into(), body_digest: "sim".into() }
 }
 
-/// Looks at what is stored, from outside of any life.
-fn look(rest: &Rest, at_the_end: bool) -> (Vec<String>, Vec<String>) {
-    let Ok(tokio) = tokio::runtime::Builder::new_current_thread().enable_time().build() else {
-        return (Vec::new(), Vec::new());
-    };
-    tokio.block_on(async {
+impl Rest {
+    /// Looks at what is stored, from outside of any life: gives what does not hold.
+    fn look(&self, at_the_end: bool) -> Vec<String> {
         let cx = local();
-        let Ok(KeyUse::Run(run)) = rest.store.started_with(&cx, &key()).await else {
-            return (Vec::new(), Vec::new());
+        let Some(Ok(KeyUse::Run(run))) = at_once(self.store.started_with(&cx, &key())) else {
+            return Vec::new();
         };
-        let stored = rest.store.events(&cx, run, 0, usize::MAX).await.ok().flatten().unwrap_or_default();
-        let events: Vec<(u64, serde_json::Value)> =
-            stored.iter().map(|(seq, json)| (*seq, serde_json::from_str(json).unwrap_or_default())).collect();
-        let chain = rest.store.verify(&cx, run).await;
-        let wrong = invariants::check(&Evidence {
-            events: &events,
-            executions: &rest.world.executions(),
-            acknowledged: &rest.people.acknowledged(),
-            chain_is_whole: matches!(chain, Ok(Some(ChainCheck::Whole { .. }))),
+        let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
+        // What is stored stays as it is, so it is read once. (That it does is looked at where it is shown.)
+        let after = read.last().map_or(0, |(seq, _)| *seq);
+        let more = at_once(self.store.events(&cx, run, after, usize::MAX));
+        for (seq, json) in more.and_then(Result::ok).flatten().unwrap_or_default() {
+            read.push((seq, serde_json::from_str(&json).unwrap_or_default()));
+        }
+        let chain = at_once(self.store.verify(&cx, run));
+        invariants::check(&Evidence {
+            events: &read,
+            executions: &self.world.executions(),
+            acknowledged: &self.people.acknowledged(),
+            chain_is_whole: matches!(chain, Some(Ok(Some(ChainCheck::Whole { .. })))),
             at_the_end,
-            at_deadline: &rest.scenario.at_deadline,
-        });
-        (wrong, stored.iter().map(|(seq, json)| format!("{seq} {json}")).collect())
-    })
+            at_deadline: &self.scenario.at_deadline,
+        })
+    }
+
+    /// The stored events, for whoever has to find out why.
+    fn events(&self) -> Vec<String> {
+        let cx = local();
+        let Some(Ok(KeyUse::Run(run))) = at_once(self.store.started_with(&cx, &key())) else {
+            return Vec::new();
+        };
+        let stored = at_once(self.store.events(&cx, run, 0, usize::MAX));
+        let stored = stored.and_then(Result::ok).flatten().unwrap_or_default();
+        stored.iter().map(|(seq, json)| format!("{seq} {json}")).collect()
+    }
 }
 
 /// Makes a failing scenario smaller until every part of it is needed.

@@ -1,13 +1,12 @@
 //! What is shown is stored: looked at in the moment in which it is shown. (What SSE shows is a prefix of the log because of it.)
 
-use std::pin::pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
 
 use holdpoint::protocol::Event;
 use holdpoint::store::{MemoryStore, Store};
 use holdpoint::{Listener, local};
 
+use crate::at_once::at_once;
 use crate::world::World;
 
 /// Sees what watchers see.
@@ -36,11 +35,7 @@ impl Listener for Watcher {
 impl Watcher {
     fn stored_at(&self, event: &Event, seq: u64) -> Option<Arc<str>> {
         let cx = local();
-        let mut read = pin!(self.stored.events(&cx, event.run_id, seq - 1, 1));
-        // The store in memory answers at once.
-        let Poll::Ready(Ok(Some(found))) = read.as_mut().poll(&mut Context::from_waker(Waker::noop())) else {
-            return None;
-        };
+        let found = at_once(self.stored.events(&cx, event.run_id, seq - 1, 1))?.ok().flatten()?;
         found.into_iter().find(|(found, _)| *found == seq).map(|(_, json)| json)
     }
 }

@@ -31,12 +31,24 @@ pub struct FaultyStore {
     pub faults: Arc<Mutex<BTreeMap<u64, Fault>>>,
     /// Rung when the process is to die.
     pub death: Arc<Notify>,
+    /// Called after every write, whatever came of it: what is stored then is looked at.
+    pub after_write: Box<dyn Fn() + Send + Sync>,
 }
 
 impl FaultyStore {
     async fn write<T>(&self, what: impl AsyncFnOnce(&MemoryStore) -> Result<T>) -> Result<T> {
         let n = self.writes.fetch_add(1, Ordering::Relaxed) + 1;
         let fault = self.faults.lock().unwrap_or_else(PoisonError::into_inner).remove(&n);
+        let done = self.write_with(fault, what).await;
+        (self.after_write)();
+        done
+    }
+
+    async fn write_with<T>(
+        &self,
+        fault: Option<Fault>,
+        what: impl AsyncFnOnce(&MemoryStore) -> Result<T>,
+    ) -> Result<T> {
         match fault {
             None => what(&self.inner).await,
             Some(Fault::Fails) => Err(Error::Unavailable("simulated".into())),
@@ -47,6 +59,7 @@ impl FaultyStore {
             Some(Fault::DiesBefore) => self.die().await,
             Some(Fault::DiesAfter) => {
                 let _ = what(&self.inner).await;
+                (self.after_write)();
                 self.die().await
             }
             Some(Fault::Slow(ms)) => {

@@ -42,5 +42,19 @@ pub enum Error {
     CommitUnknown(String),
 }
 
+impl Error {
+    /// Whether the same call can succeed later, with nothing changed but the time.
+    pub fn passes(&self) -> bool {
+        match self {
+            Self::Unavailable(_) | Self::Full(_) | Self::CommitUnknown(_) => true,
+            Self::Locked { .. }
+            | Self::Newer { .. }
+            | Self::Corrupt(_)
+            | Self::Inconsistent(_)
+            | Self::BadCursor => false,
+        }
+    }
+}
+
 /// The result of a call of the store.
 pub type Result<T> = std::result::Result<T, Error>;

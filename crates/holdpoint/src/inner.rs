@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use holdpoint_core::run::Run;
 use holdpoint_protocol::{AgentName, EventBody, Pending, RunId, Timestamp};
-use holdpoint_store::{Context, Error, Noted, Owner, Result, Store};
+use holdpoint_store::{Context, Noted, Owner, Result, Store};
 use holdpoint_tools::ToolContext;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
@@ -70,7 +70,7 @@ impl Inner {
         loop {
             match what().await {
                 Ok(done) => return Some(done),
-                Err(error @ (Error::Unavailable(_) | Error::Full(_) | Error::CommitUnknown(_))) => {
+                Err(error) if error.passes() => {
                     tracing::warn!(%error, retry_in_ms = pause.as_millis(), "the store is away; the run waits");
                     tokio::select! {
                         () = tokio::time::sleep(pause) => {}
@@ -78,13 +78,7 @@ impl Inner {
                     }
                     pause = (pause * 2).min(RETRY_MAX);
                 }
-                Err(
-                    error @ (Error::Locked { .. }
-                    | Error::Newer { .. }
-                    | Error::Corrupt(_)
-                    | Error::Inconsistent(_)
-                    | Error::BadCursor),
-                ) => {
+                Err(error) => {
                     tracing::error!(%error, "a run cannot go on here; it is left as it is");
                     return None;
                 }

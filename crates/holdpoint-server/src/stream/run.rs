@@ -141,21 +141,14 @@ impl RunSource {
     /// A store that is away comes back; the stream lives on until then. One that cannot be read ends it, without an
     /// event that would claim an end of the run.
     async fn wait_for_store(&mut self, error: &StoreError, out: &mut Out) {
-        match error {
-            StoreError::Unavailable(_) | StoreError::Full(_) | StoreError::CommitUnknown(_) => {
-                tokio::select! {
-                    () = self.app.closing.cancelled() => {}
-                    () = tokio::time::sleep(STORE_PAUSE) => {}
-                }
+        if error.passes() {
+            tokio::select! {
+                () = self.app.closing.cancelled() => {}
+                () = tokio::time::sleep(STORE_PAUSE) => {}
             }
-            StoreError::Locked { .. }
-            | StoreError::Newer { .. }
-            | StoreError::Corrupt(_)
-            | StoreError::Inconsistent(_)
-            | StoreError::BadCursor => {
-                tracing::error!(run = %self.run, %error, "a stream ends because the log cannot be read");
-                out.end();
-            }
+        } else {
+            tracing::error!(run = %self.run, %error, "a stream ends because the log cannot be read");
+            out.end();
         }
     }
 }

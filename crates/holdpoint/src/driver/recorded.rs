@@ -9,7 +9,7 @@ use holdpoint_core::message::ResultContent;
 use holdpoint_core::run::{Probed, ToolEnd};
 use holdpoint_core::tool::ToolDefinition;
 use holdpoint_protocol::{ExecId, Timestamp};
-use holdpoint_store::{Context, EffectEnd, EffectKey, EffectUse, Error, RecordedEffect, Store};
+use holdpoint_store::{Context, EffectEnd, EffectKey, EffectUse, RecordedEffect, Store};
 use tokio_util::sync::CancellationToken;
 
 /// How long a store that cannot be reached is left alone, at first and at most.
@@ -43,7 +43,7 @@ impl Record {
         let found = loop {
             match self.store.begin_effect(&self.cx, &self.key).await {
                 Ok(found) => break found,
-                Err(error) if passes(&error) => {
+                Err(error) if error.passes() => {
                     tracing::warn!(%error, tool = self.key.tool, "the business key is not reserved yet; the tool waits");
                 }
                 Err(error) => return Some(refused("GATE_ERROR", error.to_string())),
@@ -84,7 +84,7 @@ impl Record {
         };
         let mut wait = AGAIN_AFTER;
         while let Err(error) = self.store.end_effect(&self.cx, &self.key, end.clone()).await {
-            if !passes(&error) {
+            if !error.passes() {
                 return tracing::error!(%error, tool = self.key.tool, "a result could not be recorded; its key stays reserved");
             }
             tracing::warn!(%error, tool = self.key.tool, "a result is not recorded yet; it is held back");
@@ -146,16 +146,4 @@ fn reused(key: &str, since: Timestamp) -> String {
         "The request {key} was used before, at {since}, with other arguments. This call was not executed: one request has one \
          set of arguments."
     )
-}
-
-/// Whether the same call can succeed later.
-fn passes(error: &Error) -> bool {
-    match error {
-        Error::Unavailable(_) | Error::Full(_) | Error::CommitUnknown(_) => true,
-        Error::Locked { .. }
-        | Error::Newer { .. }
-        | Error::Corrupt(_)
-        | Error::Inconsistent(_)
-        | Error::BadCursor => false,
-    }
 }

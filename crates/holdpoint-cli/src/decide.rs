@@ -45,10 +45,11 @@ pub(crate) async fn approve(args: Approve) -> Result<()> {
         if let Some(edited) = &edited {
             show_edited(&asked, edited)?;
         }
-        let what = match (&edited, asked.is_in_doubt()) {
-            (Some(_), _) => "run what you changed it to",
-            (None, true) => "run it again",
-            (None, false) => "run exactly this",
+        let what = match &edited {
+            Some(_) => "run what you changed it to",
+            None if asked.is_set_aside() => "take the run up again",
+            None if asked.is_in_doubt() => "run it again",
+            None => "run exactly this",
         };
         confirm(&mut Keyboard::new(), what).await?;
     }
@@ -74,6 +75,9 @@ pub(crate) async fn edit(args: One) -> Result<()> {
         )));
     };
     let asked = pending(&client, args.id).await?;
+    if !asked.takes(DecisionWord::ApproveWith) {
+        return Err(Fail::not_taken("there are no arguments to edit in this request"));
+    }
     show(&asked);
     let edited = edited_in(&editor, &asked)?;
     show_edited(&asked, &edited)?;

@@ -274,7 +274,7 @@ fn stored(checkup: &Checkup) -> Vec<Finding> {
     let advice = "their deadline has passed, and they stay open (`on_timeout = \"wait\"`): `holdpoint inbox` lists them; decide \
                   them, or name somebody more to ask with `escalate_to`";
     all.push(note("overdue", format!("{} requests", stored.overdue), stored.overdue == 0, advice));
-    let advice = "they ended every process that carried them on: `holdpoint runs --status quarantined` lists them; cancel them, or ask why";
+    let advice = "they ended every process that carried them on: each asks in `holdpoint inbox` whether it is taken up again (approve) or ends (decline)";
     all.push(judge("quarantined", format!("{} runs", stored.quarantined), stored.quarantined == 0, advice));
     all
 }

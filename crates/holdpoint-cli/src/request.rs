@@ -10,12 +10,14 @@ use crate::fail::{Fail, Result};
 use crate::term::Style;
 use crate::text::{block, line, safe};
 
-/// What an approval and an in-doubt request have in common, as the event says it.
+/// What requests have in common, as the event says it: an approval, one about a call in doubt, one about a run set aside.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Asked {
     pub(crate) request_id: RequestId,
+    #[serde(default)]
     pub(crate) tool_name: String,
+    #[serde(default)]
     pub(crate) arguments: String,
     pub(crate) digest: String,
     pub(crate) decisions: Vec<DecisionWord>,
@@ -28,6 +30,7 @@ pub(crate) struct Asked {
     #[serde(default)]
     escalate_to: Vec<GroupName>,
     changed: Option<String>,
+    claims: Option<u32>,
     attempt: Option<u32>,
     started_at: Option<Timestamp>,
     late_result: Option<Box<serde_json::value::RawValue>>,
@@ -42,6 +45,11 @@ impl Asked {
     /// Whether it is about a call that may have run.
     pub(crate) fn is_in_doubt(&self) -> bool {
         self.attempt.is_some()
+    }
+
+    /// Whether it is about a run that was set aside, and not about a call.
+    pub(crate) fn is_set_aside(&self) -> bool {
+        self.claims.is_some()
     }
 
     pub(crate) fn takes(&self, word: DecisionWord) -> bool {
@@ -97,7 +105,10 @@ impl Asked {
             };
             lines.push(format!("if nobody decides, {further} may decide too {when}"));
         }
-        lines.push(format!("{} characters of arguments, all of them shown", self.arguments.chars().count()));
+        if !self.is_set_aside() {
+            let characters = self.arguments.chars().count();
+            lines.push(format!("{characters} characters of arguments, all of them shown"));
+        }
         lines.push(format!("digest {}", line(&self.digest)));
         lines.iter().map(|line| format!("{}\n", style.dim(line))).collect()
     }
@@ -154,6 +165,7 @@ pub(crate) fn kind(kind: InteractionKind) -> &'static str {
         InteractionKind::Approval => "approval",
         InteractionKind::Question => "question",
         InteractionKind::InDoubt => "in doubt",
+        InteractionKind::Quarantine => "quarantine",
     }
 }
 

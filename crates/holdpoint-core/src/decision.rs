@@ -64,6 +64,12 @@ pub enum Fact {
         /// The request.
         request: RequestId,
     },
+    /// The run was set aside: every process that carried it on ended. It goes on when an operator's decision on this request
+    /// says so, or ends.
+    SetAside {
+        /// The request that an operator decides.
+        request: RequestId,
+    },
     /// The run was cancelled.
     Cancelled {
         /// By whom.

@@ -9,7 +9,7 @@
 use std::fmt::{self, Write as _};
 use std::str::FromStr;
 
-use holdpoint_protocol::{CallId, TenantId};
+use holdpoint_protocol::{CallId, RequestId, RunId, TenantId, UnendedCall};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
@@ -145,6 +145,27 @@ impl CallDigestInput<'_> {
         fields.text(self.arguments);
         CallDigest(fields.finish())
     }
+}
+
+/// What a decision on a run that was set aside binds to: the run, this time of being set aside, and what may have run.
+pub fn set_aside_digest(
+    tenant: &TenantId,
+    run: RunId,
+    request: RequestId,
+    claims: u32,
+    calls: &[UnendedCall],
+) -> CallDigest {
+    let mut fields = Fields::new("holdpoint.set_aside.v1");
+    fields.text(tenant.as_str());
+    fields.shown(run);
+    fields.shown(request);
+    fields.shown(claims);
+    for call in calls {
+        fields.shown(call.call_id);
+        fields.text(&call.tool_name);
+        fields.shown(call.attempt);
+    }
+    CallDigest(fields.finish())
 }
 
 /// The digest of a tool's definition. The order of keys in its schema does not matter; any other change does.

@@ -227,13 +227,15 @@ impl Terms {
         let rule = match kind {
             InteractionKind::Approval => rule.shortened(at_most_ms),
             InteractionKind::Question | InteractionKind::InDoubt => rule,
+            // Nothing that is configured shortens, reminds of or decides it.
+            InteractionKind::Quarantine => return Self::plain(now, None),
         };
         let at_deadline = match (kind, rule.at_deadline.unwrap_or_default()) {
             (InteractionKind::Approval, any) => any,
             (InteractionKind::Question, AtDeadline::Wait) => AtDeadline::Wait,
             // No preset answers a question, and a doubt is left at its deadline whatever is configured.
             (InteractionKind::Question, AtDeadline::Deny | AtDeadline::Preset(_))
-            | (InteractionKind::InDoubt, _) => AtDeadline::Deny,
+            | (InteractionKind::InDoubt | InteractionKind::Quarantine, _) => AtDeadline::Deny,
         };
         Self {
             asked_at: now,
@@ -285,6 +287,7 @@ impl Terms {
     pub fn on_timeout(&self, kind: InteractionKind) -> OnTimeout {
         match (kind, &self.at_deadline) {
             (InteractionKind::InDoubt, _) => OnTimeout::Leave,
+            (InteractionKind::Quarantine, _) => OnTimeout::Wait,
             (InteractionKind::Approval | InteractionKind::Question, AtDeadline::Deny) => OnTimeout::Deny,
             (InteractionKind::Approval | InteractionKind::Question, AtDeadline::Wait) => OnTimeout::Wait,
             (InteractionKind::Approval | InteractionKind::Question, AtDeadline::Preset(_)) => {

@@ -405,7 +405,7 @@ impl Bench {
                     | DecisionWord::Decline
                     | DecisionWord::Feedback
             ),
-            InteractionKind::Question => false,
+            InteractionKind::Question | InteractionKind::Quarantine => false,
         };
         // A decision that is stored closes its request. One that does not fit lets nothing run.
         self.close(request);

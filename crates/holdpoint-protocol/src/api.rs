@@ -44,7 +44,7 @@ pub enum RunStatus {
     Finished,
     /// It failed.
     Failed,
-    /// It was set aside after failing to make progress; an operator must look.
+    /// It was set aside after failing to make progress; an operator says what becomes of it.
     Quarantined,
 }
 

@@ -89,6 +89,8 @@ event_bodies! {
     QuestionRequest(QuestionRequest) = "question_request", durable: true;
     /// A call may have run; a person says what is to be done.
     InDoubtRequest(InDoubtRequest) = "in_doubt_request", durable: true;
+    /// The run was set aside; an operator says whether it is taken up again.
+    QuarantineRequest(QuarantineRequest) = "quarantine_request", durable: true;
     /// An approve is stored, the quorum is open.
     Vote(Vote) = "vote", durable: true;
     /// An interaction has been open for long: people are reminded, and perhaps a further group may decide.
@@ -128,6 +130,7 @@ impl EventBody {
             Self::ApprovalRequest(request) => Some(request.request_id),
             Self::QuestionRequest(request) => Some(request.request_id),
             Self::InDoubtRequest(request) => Some(request.request_id),
+            Self::QuarantineRequest(request) => Some(request.request_id),
             Self::RunStarted(_)
             | Self::Token(_)
             | Self::Reasoning(_)

@@ -93,6 +93,7 @@ impl From<DecideError> for Refusal {
             DecideError::Stale { digest } => {
                 Self::new(StatusCode::CONFLICT, "stale_request", said).with("digest", digest)
             }
+            DecideError::NotYours => Self::new(StatusCode::FORBIDDEN, "not_yours", said),
             DecideError::Expired => Self::new(StatusCode::GONE, "expired", said),
             DecideError::WrongWord { .. } => {
                 Self::new(StatusCode::UNPROCESSABLE_ENTITY, "wrong_decision", said)

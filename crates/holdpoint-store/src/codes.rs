@@ -61,6 +61,7 @@ codes!(
     0 = (InteractionKind::Approval),
     1 = (InteractionKind::Question),
     2 = (InteractionKind::InDoubt),
+    3 = (InteractionKind::Quarantine),
 ]);
 
 codes!(

@@ -2,40 +2,18 @@
 
 use holdpoint_core::decision::{CancelKind, Decision, Fact};
 use holdpoint_core::digest::CallDigest;
-use holdpoint_core::run::{AuditRecord, ClosedBy, Opened};
-use holdpoint_core::terms::{Due, Terms};
+use holdpoint_core::run::{AuditRecord, ClosedBy};
+use holdpoint_core::terms::Due;
 use holdpoint_protocol::{
-    ActorId, AgentName, By, CallId, DecisionEvent, DecisionView, DecisionWord, Event, EventBody,
-    InteractionKind, InteractionStatus, Notice, Reminder, RequestId, RuleUsed, RunId, Then, Timestamp, Via,
+    ActorId, By, CallId, DecisionEvent, DecisionView, DecisionWord, Event, EventBody, InteractionKind,
+    InteractionStatus, Notice, Reminder, RequestId, RuleUsed, RunStatus, Then, Timestamp, Via,
 };
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use crate::cursor::hex;
-use crate::{Decide, DecideReply, RequestHead, RuleRelease};
-
-/// A request as every store keeps it.
-#[derive(Debug, Clone)]
-pub(crate) struct Request {
-    pub(crate) id: RequestId,
-    pub(crate) call: CallId,
-    pub(crate) kind: InteractionKind,
-    pub(crate) digest: CallDigest,
-    /// How long it waits, and what happens then.
-    pub(crate) terms: Terms,
-    /// When the next reminder is due.
-    pub(crate) remind_at: Option<Timestamp>,
-    /// How many there were.
-    pub(crate) reminders: u32,
-    /// When further groups were told.
-    pub(crate) escalated_at: Option<Timestamp>,
-    /// The number of the event that announced it.
-    pub(crate) seq: u64,
-    pub(crate) opened_at: Timestamp,
-    pub(crate) status: InteractionStatus,
-    /// What closed it. Absent while it is open.
-    pub(crate) closure: Option<Closure>,
-}
+pub(crate) use crate::request::Request;
+use crate::{Decide, DecideReply, RuleRelease};
 
 /// What closed a request.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -62,54 +40,6 @@ impl Closure {
     }
 }
 
-impl Request {
-    /// A request that opens now.
-    pub(crate) fn opened(opened: &Opened, seq: u64, now: Timestamp) -> Self {
-        Self {
-            id: opened.request,
-            call: opened.call,
-            kind: opened.kind,
-            digest: opened.digest,
-            remind_at: opened.terms.first_reminder(),
-            terms: opened.terms.clone(),
-            reminders: 0,
-            escalated_at: None,
-            seq,
-            opened_at: now,
-            status: InteractionStatus::Pending,
-            closure: None,
-        }
-    }
-
-    pub(crate) fn run(&self) -> RunId {
-        self.call.run
-    }
-
-    pub(crate) fn is_open(&self) -> bool {
-        self.status == InteractionStatus::Pending
-    }
-
-    /// The reminder that is due now, if one is. What is late is over, and reminds nobody.
-    pub(crate) fn reminder_due(&self, now: Timestamp) -> Option<Due> {
-        let planned = self.remind_at.filter(|at| *at <= now && self.is_open() && !self.is_late(now))?;
-        Some(self.terms.due(planned, now))
-    }
-
-    pub(crate) fn head(&self, agent: AgentName) -> RequestHead {
-        RequestHead {
-            run: self.run(),
-            agent,
-            kind: self.kind,
-            status: self.status,
-            opened_at: self.opened_at,
-        }
-    }
-
-    fn is_late(&self, now: Timestamp) -> bool {
-        self.terms.expires_at().is_some_and(|deadline| deadline <= now)
-    }
-}
-
 /// That a run is to be ended from outside, as it is kept with the run.
 #[derive(Debug, Clone)]
 pub(crate) struct CancelNote {
@@ -120,12 +50,15 @@ pub(crate) struct CancelNote {
 
 impl CancelNote {
     /// How a request stands whose run is to be ended, although nobody has closed it yet. A doubt is never superseded.
-    fn ends(&self, kind: InteractionKind) -> Option<(InteractionStatus, DecisionView)> {
-        let (status, word, via) = match (self.kind, kind) {
+    fn ends(&self, request: &Request) -> Option<(InteractionStatus, DecisionView)> {
+        let (status, word, via) = match (self.kind, request.kind) {
+            // It did not end the run then, and does not now: the run was set aside after it.
+            (_, InteractionKind::Quarantine) if self.at < request.opened_at => return None,
             (CancelKind::Cancel, _) => (InteractionStatus::Cancelled, "cancelled", Via::Cancel),
-            (CancelKind::Supersede, InteractionKind::Approval | InteractionKind::Question) => {
-                (InteractionStatus::Superseded, "superseded", Via::Superseded)
-            }
+            (
+                CancelKind::Supersede,
+                InteractionKind::Approval | InteractionKind::Question | InteractionKind::Quarantine,
+            ) => (InteractionStatus::Superseded, "superseded", Via::Superseded),
             (CancelKind::Supersede, InteractionKind::InDoubt) => return None,
         };
         let by = By { actor: Some(self.by.clone()), via };
@@ -159,10 +92,11 @@ pub(crate) fn judge(
         let winner = request.closure.as_ref().map(Closure::view);
         Judgement::Refuse(DecideReply::Conflict { status: request.status, winner }, None)
     };
-    if let (true, Some((status, winner))) =
-        (request.is_open(), cancel.and_then(|note| note.ends(request.kind)))
-    {
+    if let (true, Some((status, winner))) = (request.is_open(), cancel.and_then(|note| note.ends(request))) {
         return Judgement::Refuse(DecideReply::Conflict { status, winner: Some(winner) }, None);
+    }
+    if request.is_open() && request.is_for_people() && decide.by.via != Via::Human {
+        return Judgement::Refuse(DecideReply::NotYours, Some(tried("refused_decision", request, decide)));
     }
     match (request.status, &request.closure) {
         (InteractionStatus::Pending, _) if request.is_late(now) => late(),
@@ -207,7 +141,7 @@ pub(crate) fn close_due(
     if !request.is_open() || !request.is_late(now) {
         return None;
     }
-    let ends = cancel.is_some_and(|note| note.ends(request.kind).is_some());
+    let ends = cancel.is_some_and(|note| note.ends(request).is_some());
     let fits = |release: &RuleRelease| {
         request.kind == InteractionKind::Approval
             && !ends
@@ -251,7 +185,7 @@ pub(crate) fn remind(request: &Request, due: Due, now: Timestamp) -> (EventBody,
     let audit = AuditRecord {
         kind: "request_reminded".to_owned(),
         actor: None,
-        call: Some(request.call),
+        call: request.call,
         request: Some(request.id),
         digest: Some(request.digest),
         what,
@@ -270,12 +204,25 @@ fn is_same(stored: &Decision, decide: &Decide) -> bool {
         && stored.by.actor == decide.by.actor
 }
 
+/// The record of a result that came too late to count. The chain proves which text was kept without holding it.
+#[cfg(feature = "postgres")]
+pub(crate) fn late_result(request: &Request, result: &str) -> AuditRecord {
+    AuditRecord {
+        kind: "late_result".to_owned(),
+        actor: None,
+        call: request.call,
+        request: Some(request.id),
+        digest: Some(request.digest),
+        what: format!("result=sha256:{}", hex(&Sha256::digest(result.as_bytes()))),
+    }
+}
+
 /// The record of a decision that did not count.
 fn tried(kind: &str, request: &Request, decide: &Decide) -> AuditRecord {
     AuditRecord {
         kind: kind.to_owned(),
         actor: decide.by.actor.clone(),
-        call: Some(request.call),
+        call: request.call,
         request: Some(request.id),
         digest: Some(decide.digest.unwrap_or(request.digest)),
         what: what_of(decide.word, decide.by.via, None, decide.arguments.as_deref()),
@@ -321,6 +268,8 @@ pub(crate) enum Closing {
 /// A fact, ready to be stored: what the request becomes, what the log and the chain say, what the run is told.
 #[derive(Debug)]
 pub(crate) struct Written {
+    /// What may happen to a run that is set aside: it stays so, unless an operator decided.
+    pub(crate) frees: bool,
     pub(crate) status: InteractionStatus,
     pub(crate) closure: Closure,
     pub(crate) event: EventBody,
@@ -367,7 +316,7 @@ pub(crate) fn close(request: &Request, closing: Closing, now: Timestamp) -> Writ
     let audit = AuditRecord {
         kind: kind.to_owned(),
         actor: view.by.actor.clone(),
-        call: Some(request.call),
+        call: request.call,
         request: Some(request.id),
         digest: Some(request.digest),
         what,
@@ -382,7 +331,8 @@ pub(crate) fn close(request: &Request, closing: Closing, now: Timestamp) -> Writ
         arguments,
         at: now,
     });
-    Written { status, closure, event, audit, fact }
+    let frees = request.kind == InteractionKind::Quarantine;
+    Written { frees, status, closure, event, audit, fact }
 }
 
 /// Writes down that a run is to be ended from outside. The event tells watchers, and - by its number - the run's owner.
@@ -405,9 +355,11 @@ pub(crate) fn cancel(by: &ActorId, kind: CancelKind) -> (EventBody, AuditRecord,
     (event, audit, Fact::Cancelled { by: by.clone(), kind })
 }
 
-/// Whether a cancel adds something to what was noted before: a cancel outranks a supersede, nothing else does.
-pub(crate) fn outranks(noted: Option<&CancelNote>, kind: CancelKind) -> bool {
+/// Whether a cancel adds something to what was noted before: a cancel outranks a supersede, nothing else does. One that was noted
+/// before the run was set aside did not end it, and may be asked for again.
+pub(crate) fn outranks(noted: Option<&CancelNote>, kind: CancelKind, status: RunStatus) -> bool {
     match (noted.map(|note| note.kind), kind) {
+        (_, CancelKind::Cancel) if status == RunStatus::Quarantined => true,
         (None, _) | (Some(CancelKind::Supersede), CancelKind::Cancel) => true,
         (Some(CancelKind::Cancel), _) | (Some(CancelKind::Supersede), CancelKind::Supersede) => false,
     }
@@ -420,22 +372,9 @@ pub const CLAIMS_WITHOUT_PROGRESS_MAX: u32 = 5;
 /// others are not to be set aside with it.
 pub const CLAIMS_ALONE_FROM: u32 = 3;
 
-/// Writes down that a run is set aside.
-#[cfg(any(feature = "sqlite", feature = "postgres"))]
-pub(crate) fn quarantine(claims: u32) -> (EventBody, AuditRecord) {
-    let message =
-        format!("{claims} processes ended while they carried this run on; it is set aside for an operator");
-    let event = EventBody::Notice(Notice { code: "quarantined".into(), message, call_id: None });
-    let what = format!("after {claims} claims without progress");
-    let audit = AuditRecord {
-        kind: "quarantined".into(),
-        actor: None,
-        call: None,
-        request: None,
-        digest: None,
-        what,
-    };
-    (event, audit)
+/// The id of a request that the store opens itself: 122 random bits, and in the order of time.
+pub(crate) fn operator_request_id() -> RequestId {
+    RequestId(uuid::Uuid::now_v7())
 }
 
 /// How a request stands that the run itself closed, and what is shown of it: what the event of the same step says.
@@ -462,7 +401,7 @@ pub(crate) fn closed_by_run(
 /// at again where the claim is written, because that row is what lets the call run.
 pub(crate) fn releases(request: &Request, call: CallId, digest: &CallDigest) -> bool {
     let Some(Closure::Decided(decision)) = &request.closure else { return false };
-    request.call == call
+    request.call == Some(call)
         && match decision.word {
             DecisionWord::Approve => decision.digest == *digest,
             // The edited text has a digest of its own, made by the run machine from the stored decision.

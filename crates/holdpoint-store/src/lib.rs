@@ -27,6 +27,7 @@ mod places;
 mod postgres;
 #[cfg(any(feature = "sqlite", feature = "postgres"))]
 mod prepared;
+mod request;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 mod store;

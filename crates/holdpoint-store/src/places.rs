@@ -18,7 +18,7 @@ pub(crate) struct AgePlace {
 
 impl AgePlace {
     pub(crate) fn of(request: &Request) -> Self {
-        Self { opened_at_ms: request.opened_at.as_millisecond(), run: request.run(), seq: request.seq }
+        Self { opened_at_ms: request.opened_at.as_millisecond(), run: request.run, seq: request.seq }
     }
 
     pub(crate) fn write(self, tenant: &TenantId) -> String {
@@ -64,7 +64,7 @@ impl InteractionFilter {
     pub(crate) fn takes(&self, request: &Request) -> bool {
         self.status.is_none_or(|status| status == request.status)
             && self.kind.is_none_or(|kind| kind == request.kind)
-            && self.run.is_none_or(|run| run == request.run())
+            && self.run.is_none_or(|run| run == request.run)
             && self
                 .group
                 .as_ref()

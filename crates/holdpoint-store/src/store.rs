@@ -74,12 +74,18 @@ pub trait Store: EffectRecord + Tidy {
     async fn load(&self, cx: &Context, run: RunId) -> Result<Option<Loaded>>;
 
     /// Becomes the owner of a run that has none, or whose owner is gone, at the next epoch. `None` when there is no such run, it
-    /// has ended, or another live instance owns it.
+    /// has ended or was set aside, or another live instance owns it.
     async fn take(&self, cx: &Context, run: RunId) -> Result<Option<Loaded>>;
 
-    /// Takes up to `limit` runs that have work and no live owner (after a crash, or released for later). Each is
-    /// owned by this instance when it is returned; `load` it.
+    /// Takes up to `limit` runs that have work and no live owner (after a crash, or released for later), but none that is to be
+    /// [set aside](Store::set_aside). Each is owned by this instance when it is returned; `load` it.
     async fn recover(&self, limit: usize) -> Result<Vec<Taken>>;
+
+    /// Sets up to `limit` runs aside that ended every process which carried them on ([`crate::CLAIMS_WITHOUT_PROGRESS_MAX`]), and
+    /// opens the request that an operator decides - also for one that was set aside before there were such requests. From
+    /// then on nobody takes the run: facts are noted and wait. An approve of the request takes it, with its claims counted
+    /// anew; a decline takes it to be ended, and so does a cancel.
+    async fn set_aside(&self, limit: usize) -> Result<Vec<Noted>>;
 
     /// Up to `limit` runs that this instance owns. One that nobody here drives is one whose taking was never acknowledged: it is to be taken up.
     async fn owned(&self, limit: usize) -> Result<Vec<Taken>>;
@@ -450,6 +456,8 @@ pub enum DecideReply {
     },
     /// The deadline has passed.
     Expired,
+    /// Only a person may decide it.
+    NotYours,
     /// There is no such request for this tenant.
     NotFound,
 }
@@ -476,7 +484,7 @@ pub enum Owner {
     Here,
     /// Another instance owns it: ring that one.
     Elsewhere(InstanceId),
-    /// It has no owner and needs none: it waits as it waited.
+    /// It has no owner and needs none: it waits as it waited, for a person or for an operator.
     Nobody,
 }
 

@@ -4,7 +4,9 @@ use holdpoint_core::decision::{CancelKind, Fact};
 use holdpoint_core::digest::CallDigest;
 use holdpoint_core::run::{Run, SNAPSHOT_VERSION};
 use holdpoint_core::terms::Terms;
-use holdpoint_protocol::{ActorId, AgentName, InteractionStatus, RequestId, RunId, TenantId, Timestamp};
+use holdpoint_protocol::{
+    ActorId, AgentName, CallId, InteractionStatus, RequestId, RunId, TenantId, Timestamp,
+};
 
 use crate::compact::{self, FactRef};
 use crate::facts::{Closure, Request};
@@ -14,6 +16,12 @@ use crate::{Context, Error, PresetDue, Result};
 pub(crate) fn snapshot(run: RunId, version: u32, bytes: &[u8]) -> Result<Run> {
     check_version(run, version)?;
     compact::read(run, bytes)
+}
+
+/// The control state, where it can be read: a run of a newer version is left to the newer instance, and one that is damaged stands
+/// as it stood. Whoever takes neither up says so.
+pub(crate) fn readable(run: RunId, version: u32, bytes: &[u8]) -> Option<Run> {
+    snapshot(run, version, bytes).ok()
 }
 
 /// The agent of a run, of whose control state nothing else is read.
@@ -51,6 +59,11 @@ pub(crate) fn terms_bytes(run: RunId, terms: &Terms) -> Result<Option<Vec<u8>>> 
     if terms.is_plain() { Ok(None) } else { compact::write(run, terms).map(Some) }
 }
 
+/// The call a request is about. Rounds are counted from 1: one that is about the run stands under round 0.
+pub(crate) fn call(run: RunId, round: u32, index: u32) -> Option<CallId> {
+    (round > 0).then_some(CallId { run, round, index })
+}
+
 pub(crate) fn digest(bytes: &[u8; 32]) -> Result<CallDigest> {
     let text = format!("sha256:{}", crate::cursor::hex(bytes));
     text.parse().map_err(|_| Error::Corrupt("a digest".into()))
@@ -80,6 +93,7 @@ pub(crate) fn fact(
     Ok(match fact {
         FactRef::Expired(request) => Fact::Expired { request },
         FactRef::GateError(request) => Fact::GateError { request },
+        FactRef::SetAside(request) => Fact::SetAside { request },
         FactRef::Cancelled(by, kind @ (CancelKind::Cancel | CancelKind::Supersede)) => {
             Fact::Cancelled { by, kind }
         }

@@ -15,7 +15,7 @@ pub(crate) fn page_limit(asked: usize) -> usize {
 pub(crate) fn interaction(run: &Run, request: &Request, event_json: &str) -> Result<Interaction> {
     Ok(Interaction {
         request_id: request.id,
-        run_id: request.run(),
+        run_id: request.run,
         agent: run.agent().clone(),
         conversation_id: run.conversation().clone(),
         kind: request.kind,

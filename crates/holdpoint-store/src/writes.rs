@@ -44,6 +44,7 @@ pub(crate) fn status_of(run: &Run, next: Next) -> RunStatus {
         (Standing::Failed, _) => RunStatus::Failed,
         (Standing::Cancelling, _) => RunStatus::Cancelling,
         (Standing::Suspended, _) => RunStatus::Suspended,
+        (Standing::SetAside, _) => RunStatus::Quarantined,
         (Standing::Working, Next::Suspend) => RunStatus::Suspended,
         (Standing::Working, Next::Keep | Next::Later(_) | Next::End) => RunStatus::Running,
     }
@@ -68,7 +69,7 @@ pub(crate) fn check_end(run: RunId, next: Next, open: usize, closed: usize) -> R
 
 /// A run closes requests of its own that are open. Facts were applied before: none of them closed one of these.
 pub(crate) fn check_closed(run: RunId, closed: RequestId, request: Option<&Request>) -> Result<()> {
-    if request.is_some_and(|request| request.run() == run && request.is_open()) {
+    if request.is_some_and(|request| request.run == run && request.is_open()) {
         Ok(())
     } else {
         Err(Error::Inconsistent(format!("request {closed} of run {run} is not open")))

@@ -102,6 +102,9 @@ pub enum DecideError {
     /// The deadline has passed.
     #[error("the deadline has passed; this decision does not count")]
     Expired,
+    /// It is for a person, and not for a program, a rule or a standing release.
+    #[error("only a person may decide this request")]
+    NotYours,
     /// The word does not decide this kind of request.
     #[error("`{}` does not decide this request; it takes: {allowed}", word.as_str())]
     WrongWord {
@@ -252,6 +255,7 @@ impl Inner {
             DecideReply::Conflict { status, winner } => Err(DecideError::Conflict { status, winner }),
             DecideReply::Stale { digest } => Err(DecideError::Stale { digest }),
             DecideReply::Expired => Err(DecideError::Expired),
+            DecideReply::NotYours => Err(DecideError::NotYours),
             DecideReply::NotFound => Err(DecideError::NotFound),
         }
     }
@@ -385,6 +389,7 @@ fn fits(kind: InteractionKind, word: DecisionWord) -> Result<(), DecideError> {
         }
         InteractionKind::Question => &[DecisionWord::Answer, DecisionWord::Decline],
         InteractionKind::InDoubt => &[DecisionWord::Ran, DecisionWord::Leave, DecisionWord::Approve],
+        InteractionKind::Quarantine => &[DecisionWord::Approve, DecisionWord::Decline],
     };
     if allowed.contains(&word) {
         return Ok(());

@@ -26,12 +26,25 @@ const LEASE_LOOK: Duration = Duration::from_millis(100);
 #[derive(Default)]
 pub(crate) struct Ears {
     everything: watch::Sender<u64>,
+    turn: AtomicU32,
 }
 
 impl Ears {
     /// Changes whenever everything is to be looked at.
     pub(crate) fn everything(&self) -> watch::Receiver<u64> {
         self.everything.subscribe()
+    }
+
+    /// When somebody who was told to look at everything does so.
+    pub(crate) fn soon(&self) -> tokio::time::Instant {
+        tokio::time::Instant::now() + self.spread(SPREAD)
+    }
+
+    /// Some time up to this: one after the other get times that lie well apart, whatever their number.
+    fn spread(&self, within: Duration) -> Duration {
+        // The golden ratio of 2^32.
+        let turn = self.turn.fetch_add(0x9E37_79B9, Ordering::Relaxed);
+        within.mul_f64(f64::from(turn) / f64::from(u32::MAX))
     }
 }
 
@@ -45,7 +58,7 @@ impl Inner {
             Some(Hearing::Proven) => LOOK_PROVEN,
             Some(Hearing::Deaf | Hearing::PollOnly) | None => LOOK_DEAF,
         };
-        Some(every - spread(every / 10))
+        Some(every - self.ears.spread(every / 10))
     }
 
     /// When that is next.
@@ -90,28 +103,16 @@ pub(crate) async fn hear(rt: Arc<Inner>) {
     }
 }
 
-/// When somebody who was told to look at everything does so.
-pub(crate) fn soon() -> tokio::time::Instant {
-    tokio::time::Instant::now() + spread(SPREAD)
-}
-
-/// Some time up to this: one after the other get times that lie well apart, whatever their number.
-fn spread(within: Duration) -> Duration {
-    static TURN: AtomicU32 = AtomicU32::new(0);
-    // The golden ratio of 2^32.
-    let turn = TURN.fetch_add(0x9E37_79B9, Ordering::Relaxed);
-    within.mul_f64(f64::from(turn) / f64::from(u32::MAX))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn times_are_spread_evenly() {
+        let ears = Ears::default();
         let mut tenths = [0; 10];
         for _ in 0..1_000 {
-            let at = spread(Duration::from_millis(1_000));
+            let at = ears.spread(Duration::from_millis(1_000));
             tenths[usize::try_from(at.as_millis() / 100).unwrap().min(9)] += 1;
         }
         assert!(tenths.iter().all(|count| (80..=120).contains(count)), "{tenths:?}");

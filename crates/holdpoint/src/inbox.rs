@@ -225,7 +225,7 @@ pub(crate) async fn mind_desks(rt: Arc<Inner>) {
             }
             // The runtime holds the other end, and we hold the runtime.
             _ = everything.changed() => {
-                look_at = rt.next_look().map(|at| at.min(crate::hear::soon()));
+                look_at = rt.next_look().map(|at| at.min(rt.ears.soon()));
                 continue;
             }
             () = rt.shutdown.cancelled() => return,

@@ -36,7 +36,7 @@ pub(crate) async fn look_out(rt: Arc<Inner>) {
             }
             // The runtime holds the other end, and we hold the runtime.
             _ = everything.changed() => {
-                look_at = look_at.min(crate::hear::soon());
+                look_at = look_at.min(rt.ears.soon());
                 continue;
             }
             () = rt.shutdown.cancelled() => return,

@@ -23,6 +23,7 @@ const OVERDUE_PAUSE: Duration = Duration::from_millis(20);
 pub(crate) async fn sweep(runtime: Runtime, tenants: Vec<TenantId>) {
     // What ran out while nothing was running is closed before anything is carried on.
     deadlines(&runtime).await;
+    set_aside(&runtime).await;
     take_up(&runtime).await;
     for tenant in tenants {
         let cx = Context { tenant, actor: crate::runtime::local().actor };
@@ -41,6 +42,7 @@ pub(crate) async fn sweep(runtime: Runtime, tenants: Vec<TenantId>) {
             continue;
         }
         deadlines(&runtime).await;
+        set_aside(&runtime).await;
         take_up(&runtime).await;
         undriven = adopt(&runtime, &undriven).await;
     }
@@ -140,6 +142,27 @@ async fn remind(runtime: &Runtime) {
         let all = noted.len() < BATCH;
         for noted in noted {
             tracing::info!(run = %noted.run, request = ?noted.event.body.request(), "reminding of an open request");
+            rt.noted_by_run(noted).await;
+        }
+        if all {
+            return;
+        }
+    }
+}
+
+async fn set_aside(runtime: &Runtime) {
+    let rt = &runtime.inner;
+    loop {
+        let noted = match rt.store.set_aside(BATCH).await {
+            Ok(noted) => noted,
+            Err(error) => {
+                return tracing::warn!(%error, "no run could be set aside; none of those is taken up");
+            }
+        };
+        let all = noted.len() < BATCH;
+        for noted in noted {
+            let request = noted.event.body.request();
+            tracing::error!(run = %noted.run, ?request, "a run ended every process that carried it on; it is set aside for an operator");
             rt.noted_by_run(noted).await;
         }
         if all {

@@ -143,7 +143,9 @@ impl Talk {
                     EventBody::RunStarted(started) if event.child.is_none() => {
                         self.conversation = Some(started.conversation_id.clone());
                     }
-                    EventBody::ApprovalRequest(_) | EventBody::InDoubtRequest(_) => {
+                    EventBody::ApprovalRequest(_)
+                    | EventBody::InDoubtRequest(_)
+                    | EventBody::QuarantineRequest(_) => {
                         let asked = Asked::read(&json)?;
                         self.open.retain(|open| open.request_id != asked.request_id);
                         self.open.push(asked);

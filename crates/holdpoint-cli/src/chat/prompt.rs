@@ -24,7 +24,9 @@ pub(crate) enum Answered {
 /// The question.
 pub(crate) fn question(asked: &Asked, waiting: usize) -> String {
     let more = if waiting > 1 { format!(" ({} more after this)", waiting - 1) } else { String::new() };
-    let words = if asked.is_in_doubt() {
+    let words = if asked.is_set_aside() {
+        "approve (take the run up again), decline [WHY] (end it), later"
+    } else if asked.is_in_doubt() {
         "approve (run it again), ran RESULT, leave, later"
     } else {
         "approve, edit, decline [WHY], feedback WHAT, later"
@@ -45,14 +47,14 @@ pub(crate) async fn answer(
     let digest = Some(asked.digest.clone());
     let decision = match (word, asked.is_in_doubt()) {
         ("approve", _) if rest.is_empty() => DecisionRequest { digest, ..plain(DecisionWord::Approve) },
-        ("edit", false) => match edited(keyboard, asked).await? {
+        ("edit", false) if asked.takes(DecisionWord::ApproveWith) => match edited(keyboard, asked).await? {
             Some(arguments) => {
                 DecisionRequest { arguments: Some(arguments), digest, ..plain(DecisionWord::ApproveWith) }
             }
             None => return Ok(Answered::Again),
         },
         ("decline", false) => DecisionRequest { reason: said, digest, ..plain(DecisionWord::Decline) },
-        ("feedback", false) if said.is_some() => {
+        ("feedback", false) if said.is_some() && asked.takes(DecisionWord::Feedback) => {
             DecisionRequest { reason: said, digest, ..plain(DecisionWord::Feedback) }
         }
         ("ran", true) if said.is_some() => {

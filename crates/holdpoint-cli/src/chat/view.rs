@@ -194,6 +194,7 @@ impl View {
             // Requests are put by themselves; the rest says nothing to a person who watches.
             EventBody::ApprovalRequest(_)
             | EventBody::InDoubtRequest(_)
+            | EventBody::QuarantineRequest(_)
             | EventBody::Vote(_)
             | EventBody::Suspended(_)
             | EventBody::Resumed(_)

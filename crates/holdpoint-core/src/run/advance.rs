@@ -15,6 +15,9 @@ impl Stepper<'_> {
         if self.run.ending.is_some() {
             self.wind_down();
         }
+        if self.run.set_aside.is_some() {
+            return;
+        }
         if self.run.calls.iter().all(|call| call.is_settled()) {
             self.resume();
             self.commit_round();
@@ -86,6 +89,7 @@ impl Stepper<'_> {
     /// The run is on its way to an end: nothing more starts, what waits is closed, what runs is let finish.
     fn wind_down(&mut self) {
         let superseding = matches!(self.run.ending, Some(RunEnding::Supersede { .. }));
+        self.withdraw_set_aside();
         for index in 0..self.run.calls.len() as u32 {
             match self.call(index).state {
                 // A doubt is never superseded: somebody has to say what became of the call.

@@ -147,6 +147,7 @@ impl Stepper<'_> {
                 InteractionKind::Approval => "approval".into(),
                 InteractionKind::Question => "question".into(),
                 InteractionKind::InDoubt => "in_doubt".into(),
+                InteractionKind::Quarantine => "quarantine".into(),
             },
         });
     }

@@ -37,6 +37,11 @@ impl Stepper<'_> {
 
     fn fact(&mut self, fact: Fact) -> Result<(), Refused> {
         match fact {
+            Fact::SetAside { request } => self.run.set_aside = Some(request),
+            Fact::Decided { request, decision } if self.run.set_aside == Some(request) => {
+                self.cause = "decision";
+                self.decided_aside(*decision);
+            }
             Fact::Decided { request, decision } => {
                 self.cause = "decision";
                 let (index, kind) = self.waiting(request)?;
@@ -46,7 +51,7 @@ impl Stepper<'_> {
                 self.cause = "timeout";
                 let (index, kind) = self.waiting(request)?;
                 match kind {
-                    InteractionKind::Approval | InteractionKind::Question => {
+                    InteractionKind::Approval | InteractionKind::Question | InteractionKind::Quarantine => {
                         self.settle_as(index, &Ending::Expired);
                     }
                     InteractionKind::InDoubt => self.settle_as(index, &Ending::OutcomeUnknown),
@@ -109,7 +114,8 @@ impl Stepper<'_> {
             ) => {
                 self.settle_as(index, &Ending::OutcomeUnknown);
             }
-            (
+            (_, InteractionKind::Quarantine)
+            | (
                 DecisionWord::Ran | DecisionWord::Leave,
                 InteractionKind::Approval | InteractionKind::Question,
             )
@@ -121,7 +127,9 @@ impl Stepper<'_> {
 
     fn unfit(&mut self, index: u32, kind: InteractionKind, what: &str) {
         match kind {
-            InteractionKind::Approval | InteractionKind::Question => self.gate_error(index, what),
+            InteractionKind::Approval | InteractionKind::Question | InteractionKind::Quarantine => {
+                self.gate_error(index, what);
+            }
             InteractionKind::InDoubt => self.settle_as(index, &Ending::OutcomeUnknown),
         }
     }
@@ -180,6 +188,7 @@ impl Stepper<'_> {
             Stage::New | Stage::Asking | Stage::Ruling => {
                 self.run.ending = Some(ending);
                 self.effects.push(Effect::CancelModel);
+                self.withdraw_set_aside();
                 self.finish_ended();
                 Ok(())
             }

@@ -96,7 +96,8 @@ pub enum LedgerLine {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct AuditRecord {
-    /// `run_started`, `request_opened`, `decision`, `execution_started`, `execution_ended`, `request_closed`, `run_ended`.
+    /// `run_started`, `request_opened`, `decision`, `execution_started`, `call_settled`, `request_closed`, `quarantined`,
+    /// `run_ended` and others: what they are is said where they are made.
     pub kind: String,
     /// Who is behind it, where somebody is.
     #[serde(default, skip_serializing_if = "Option::is_none")]

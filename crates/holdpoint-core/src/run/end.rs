@@ -108,6 +108,14 @@ impl Stepper<'_> {
             Some(RunEnding::Cancel { .. }) => self.finish(FinishStatus::Cancelled, String::new(), None),
             Some(RunEnding::Supersede { .. }) => self.finish(FinishStatus::Superseded, String::new(), None),
             Some(RunEnding::Stop) => self.finish(FinishStatus::Stopped, self.open.text.clone(), None),
+            Some(RunEnding::GivenUp { .. }) => {
+                self.fail(
+                    "quarantined",
+                    "the run was set aside because every process that carried it on ended, and an operator let it end"
+                        .into(),
+                    false,
+                );
+            }
             Some(RunEnding::Invalid { status }) => {
                 self.fail(
                     status.as_str(),

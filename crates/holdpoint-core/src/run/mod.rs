@@ -7,9 +7,11 @@
 //!
 //! The files follow the way of a call: `reply` takes it from the model, `gate` rules on it and - the only place -
 //! makes its [`crate::permit::Permit`], `ask` puts it to a person, `decide` applies what people said, `settle` answers
-//! it, `advance` says what is next, `end` closes rounds and runs, `withdraw` the requests nobody need answer any more.
+//! it, `advance` says what is next, `end` closes rounds and runs, `withdraw` the requests nobody need answer any more;
+//! `aside` holds a run that was set aside until an operator has decided.
 
 mod advance;
+mod aside;
 mod ask;
 mod decide;
 mod effect;
@@ -23,6 +25,7 @@ mod state;
 mod step;
 mod withdraw;
 
+pub use aside::SetAside;
 pub use effect::*;
 pub use input::*;
 pub use open::*;

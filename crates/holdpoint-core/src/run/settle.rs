@@ -162,6 +162,10 @@ impl Stepper<'_> {
         self.cause = "recovery";
         // A fact that fits no longer changes nothing, here as elsewhere.
         let _ = self.apply_facts(facts);
+        if self.run.set_aside.is_some() && self.run.ending.is_none() {
+            // Only an operator lets it go on: what was running is not even asked about before.
+            return Ok(());
+        }
         match self.run.stage {
             Stage::Asking => {
                 let round = self.run.round;

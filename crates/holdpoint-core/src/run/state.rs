@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use holdpoint_protocol::{
-    ActorId, AgentName, By, CallId, ConversationId, Executed, FinishStatus, InteractionKind, RequestId,
-    RunId, Status, TenantId, Timestamp, UsageTotal,
+    ActorId, AgentName, By, CallId, ConversationId, Executed, FinishStatus, InteractionKind, Pending,
+    RequestId, RunId, Status, TenantId, Timestamp, UsageTotal,
 };
 use serde::{Deserialize, Serialize};
 
@@ -43,6 +43,9 @@ pub struct Run {
     pub(crate) ending: Option<Ending>,
     #[serde(default, skip_serializing_if = "is_false")]
     pub(crate) suspended: bool,
+    /// It was set aside: nothing of it goes on before an operator has decided this request.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) set_aside: Option<RequestId>,
     #[serde(default)]
     pub(crate) spent: Spent,
     /// A soft limit was reached: the model gets one more round to finish.
@@ -92,6 +95,8 @@ pub(crate) enum Ending {
     Supersede { by: ActorId },
     /// A person declined and said stop.
     Stop,
+    /// It was set aside, and an operator let it end.
+    GivenUp { by: By },
     /// A call could not be read and the agent is set to stop then.
     Invalid { status: Status },
 }
@@ -264,6 +269,8 @@ pub enum Standing {
     Working,
     /// Nothing can go on without a person: no owner, no task.
     Suspended,
+    /// It was set aside, and waits for an operator.
+    SetAside,
     /// It is being cancelled, and something still runs.
     Cancelling,
     /// It ended.
@@ -309,6 +316,7 @@ impl Run {
             calls: Vec::new(),
             ending: None,
             suspended: false,
+            set_aside: None,
             spent: Spent::default(),
             over: None,
             broken_in_a_row: 0,
@@ -382,22 +390,28 @@ impl Run {
             Stage::Finished(_) => Standing::Finished,
             Stage::Failed => Standing::Failed,
             Stage::New | Stage::Asking | Stage::Ruling | Stage::Answering => match self.ending {
+                None if self.set_aside.is_some() => Standing::SetAside,
                 _ if self.suspended => Standing::Suspended,
                 Some(Ending::Cancel { .. } | Ending::Supersede { .. }) => Standing::Cancelling,
-                Some(Ending::Stop | Ending::Invalid { .. }) | None => Standing::Working,
+                Some(Ending::Stop | Ending::GivenUp { .. } | Ending::Invalid { .. }) | None => {
+                    Standing::Working
+                }
             },
         }
     }
 
-    /// The open requests, in the order of the calls.
-    pub fn pending(&self) -> Vec<holdpoint_protocol::Pending> {
-        (0u32..)
-            .zip(&self.calls)
-            .filter_map(|(index, call)| {
-                let (request_id, kind) = call.request()?;
-                Some(holdpoint_protocol::Pending { request_id, call_id: self.call_id(index), kind })
-            })
-            .collect()
+    /// The open requests: of the calls, in their order, and of the run.
+    pub fn pending(&self) -> Vec<Pending> {
+        let of_calls = (0u32..).zip(&self.calls).filter_map(|(index, call)| {
+            let (request_id, kind) = call.request()?;
+            Some(Pending { request_id, call_id: Some(self.call_id(index)), kind })
+        });
+        let of_run = self.set_aside.map(|request_id| Pending {
+            request_id,
+            call_id: None,
+            kind: InteractionKind::Quarantine,
+        });
+        of_calls.chain(of_run).collect()
     }
 
     /// The id of a call of the open round.

@@ -1,10 +1,11 @@
 //! Requests that the run itself no longer wants an answer to.
 
-use holdpoint_protocol::{By, DecisionEvent, EventBody, Executed, InteractionKind, RequestId, Via};
+use holdpoint_protocol::{By, CallId, DecisionEvent, EventBody, Executed, InteractionKind, RequestId, Via};
 
 use super::state::Ending as RunEnding;
 use super::step::Stepper;
 use super::{AuditRecord, Closed, ClosedBy};
+use crate::digest::CallDigest;
 use crate::wording::Ending;
 
 impl Stepper<'_> {
@@ -13,31 +14,53 @@ impl Stepper<'_> {
         let Some((request, kind)) = self.call(index).request() else { return };
         let by = match &self.run.ending {
             Some(RunEnding::Supersede { .. }) => ClosedBy::Superseded,
-            Some(RunEnding::Cancel { .. } | RunEnding::Stop | RunEnding::Invalid { .. }) | None => {
-                ClosedBy::Cancel
-            }
+            Some(
+                RunEnding::Cancel { .. }
+                | RunEnding::Stop
+                | RunEnding::GivenUp { .. }
+                | RunEnding::Invalid { .. },
+            )
+            | None => ClosedBy::Cancel,
         };
         self.close(index, request, by);
         match (kind, by) {
             (InteractionKind::InDoubt, _) => self.settle_as(index, &Ending::OutcomeUnknown),
-            (InteractionKind::Approval | InteractionKind::Question, ClosedBy::Cancel) => {
+            (
+                InteractionKind::Approval | InteractionKind::Question | InteractionKind::Quarantine,
+                ClosedBy::Cancel,
+            ) => {
                 self.settle_as(index, &Ending::Cancelled { executed: Executed::No });
             }
-            (InteractionKind::Approval | InteractionKind::Question, ClosedBy::Superseded) => {
+            (
+                InteractionKind::Approval | InteractionKind::Question | InteractionKind::Quarantine,
+                ClosedBy::Superseded,
+            ) => {
                 self.settle_as(index, &Ending::Superseded);
             }
         }
     }
 
-    /// Closes a request that the run itself no longer wants an answer to.
+    /// Closes what a call waits for.
     pub(super) fn close(&mut self, index: u32, request: RequestId, why: ClosedBy) {
-        let call_id = self.run.call_id(index);
+        let (call, digest) = (self.run.call_id(index), self.call(index).digest);
+        self.close_request(Some(call), digest, request, why);
+    }
+
+    /// Closes a request that the run itself no longer wants an answer to.
+    pub(super) fn close_request(
+        &mut self,
+        call_id: Option<CallId>,
+        digest: Option<CallDigest>,
+        request: RequestId,
+        why: ClosedBy,
+    ) {
         let (decision, via) = match why {
             ClosedBy::Cancel => ("cancelled", Via::Cancel),
             ClosedBy::Superseded => ("superseded", Via::Superseded),
         };
         let actor = match &self.run.ending {
             Some(RunEnding::Cancel { by } | RunEnding::Supersede { by }) => Some(by.clone()),
+            Some(RunEnding::GivenUp { by }) => by.actor.clone(),
             Some(RunEnding::Stop | RunEnding::Invalid { .. }) | None => None,
         };
         self.changes.closed.push(Closed { request, why });
@@ -54,9 +77,9 @@ impl Stepper<'_> {
         self.audit(AuditRecord {
             kind: "request_closed".into(),
             actor,
-            call: Some(call_id),
+            call: call_id,
             request: Some(request),
-            digest: self.call(index).digest,
+            digest,
             what: decision.into(),
         });
     }

@@ -8,11 +8,11 @@ use crate::{ActorId, CallId, RequestId, RuleUsed, Timestamp};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DecisionWord {
-    /// Run exactly this.
+    /// Run exactly this; take up again what was set aside.
     Approve,
     /// Run it with other arguments.
     ApproveWith,
-    /// Do not run it.
+    /// Do not run it; end what was set aside.
     Decline,
     /// Do not run it; tell the model what to do instead.
     Feedback,
@@ -91,8 +91,9 @@ pub struct By {
 pub struct DecisionEvent {
     /// The request that is closed.
     pub request_id: RequestId,
-    /// The call it is about.
-    pub call_id: CallId,
+    /// The call it is about; absent where it is about the run.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub call_id: Option<CallId>,
     /// A decision word, or `expired`, `cancelled`, `superseded`, `gate_error`.
     pub decision: String,
     /// Who and how.

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::{is_false, is_zero};
-use crate::{CallId, DecisionWord, GroupName, OnTimeout, RawJson, RequestId, Timestamp};
+use crate::{AgentName, CallId, DecisionWord, GroupName, OnTimeout, RawJson, RequestId, Timestamp};
 
 /// Which kind of interaction it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -15,6 +15,8 @@ pub enum InteractionKind {
     Question,
     /// A call may have run.
     InDoubt,
+    /// A run was set aside: an operator says whether it is taken up again.
+    Quarantine,
 }
 
 /// A pending request, named.
@@ -23,8 +25,9 @@ pub enum InteractionKind {
 pub struct Pending {
     /// The id to decide by.
     pub request_id: RequestId,
-    /// Our call id.
-    pub call_id: CallId,
+    /// Our call id; absent where it is about the run and not about one call.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub call_id: Option<CallId>,
     /// What kind it is.
     pub kind: InteractionKind,
 }
@@ -197,4 +200,47 @@ pub struct InDoubtRequest {
     /// True when it is sent again to a client that connects.
     #[serde(skip_serializing_if = "is_false", default)]
     pub replayed: bool,
+}
+
+/// `quarantine_request`.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct QuarantineRequest {
+    /// The id to decide by.
+    pub request_id: RequestId,
+    /// The agent.
+    pub agent: AgentName,
+    /// The round in progress.
+    pub round: u32,
+    /// How many processes that had taken it up ended without getting it on.
+    pub claims: u32,
+    /// Since when it has been set aside.
+    pub since: Timestamp,
+    /// The calls that had been started and of which no end is known: each may have run.
+    pub calls: Vec<UnendedCall>,
+    /// What a decision binds to: this run, set aside this time, with these calls.
+    pub digest: String,
+    /// The words this request can be decided with: `approve` takes the run up again, `decline` ends it as failed.
+    pub decisions: Vec<DecisionWord>,
+    /// It stays open until an operator decides, or the run is cancelled.
+    pub on_timeout: OnTimeout,
+    /// What to show.
+    pub render: Render,
+    /// True when it is sent again to a client that connects.
+    #[serde(skip_serializing_if = "is_false", default)]
+    pub replayed: bool,
+}
+
+/// A call that was started, and of which no end is known.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct UnendedCall {
+    /// Our call id.
+    pub call_id: CallId,
+    /// The tool.
+    pub tool_name: String,
+    /// Which attempt, from 1.
+    pub attempt: u32,
+    /// When it was started.
+    pub started_at: Timestamp,
 }

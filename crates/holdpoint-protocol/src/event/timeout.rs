@@ -48,8 +48,9 @@ impl ReminderStage {
 pub struct Reminder {
     /// The request that is open.
     pub request_id: RequestId,
-    /// The call it is about.
-    pub call_id: CallId,
+    /// The call it is about; absent where it is about the run.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub call_id: Option<CallId>,
     /// Why now.
     pub stage: ReminderStage,
     /// The deadline, which may have passed.

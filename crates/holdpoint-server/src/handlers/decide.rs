@@ -288,6 +288,7 @@ fn not_accepted(request_id: String, error: DecideError) -> Result<Answer, Refusa
     let said = match error {
         DecideError::NotFound => plain("not_found"),
         DecideError::Expired => plain("expired"),
+        DecideError::NotYours => plain("not_yours"),
         DecideError::Stale { digest } => NotAccepted { digest: Some(digest), ..plain("stale_request") },
         DecideError::Conflict { status, winner } => {
             let (decision, by) = winner.map(|winner| (winner.decision, winner.by)).unzip();
@@ -310,6 +311,7 @@ fn count(app: &App, word: DecisionWord, decided: &Result<Decided, DecideError>) 
         Err(DecideError::Conflict { .. }) => "conflict",
         Err(DecideError::Stale { .. }) => "stale",
         Err(DecideError::Expired) => "expired",
+        Err(DecideError::NotYours) => "not_yours",
         Err(DecideError::NotFound) => "not_found",
         Err(DecideError::Store(_)) => "store",
         Err(

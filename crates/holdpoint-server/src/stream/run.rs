@@ -114,8 +114,10 @@ impl RunSource {
     async fn show_stored(&mut self, seen: &Seen, out: &mut Out) {
         let Seen::Stored { seq, json } = seen else { return };
         out.send(frame::event(Some(*seq), json));
-        let asks_a_person =
-            matches!(seen.kind(), "approval_request" | "question_request" | "in_doubt_request");
+        let asks_a_person = matches!(
+            seen.kind(),
+            "approval_request" | "question_request" | "in_doubt_request" | "quarantine_request"
+        );
         if asks_a_person {
             // What a proxy holds back until more comes, this pushes out.
             out.send(frame::heartbeat(self.run, false));

@@ -89,6 +89,7 @@ pass! {
     read load(cx: &Context, run: RunId) -> Option<Loaded>;
     write take(cx: &Context, run: RunId) -> Option<Loaded>;
     write recover(limit: usize) -> Vec<Taken>;
+    write set_aside(limit: usize) -> Vec<Noted>;
     read owned(limit: usize) -> Vec<Taken>;
     write release(cx: &Context, run: RunId, epoch: u64, after_ms: u64) -> ();
     write decide(cx: &Context, decide: Decide) -> DecideReply;

@@ -21,6 +21,7 @@ const DECIDED: u8 = 3;
 const EXPIRED: u8 = 4;
 const GATE_ERROR: u8 = 5;
 const CANCELLED: u8 = 6;
+const SET_ASIDE: u8 = 7;
 
 const EVENT: u8 = 1;
 const MESSAGE: u8 = 2;
@@ -31,6 +32,7 @@ pub(crate) enum FactRef {
     Decided(RequestId),
     Expired(RequestId),
     GateError(RequestId),
+    SetAside(RequestId),
     Cancelled(ActorId, CancelKind),
 }
 
@@ -40,6 +42,7 @@ impl From<&Fact> for FactRef {
             Fact::Decided { request, .. } => Self::Decided(*request),
             Fact::Expired { request } => Self::Expired(*request),
             Fact::GateError { request } => Self::GateError(*request),
+            Fact::SetAside { request } => Self::SetAside(*request),
             Fact::Cancelled { by, kind } => Self::Cancelled(by.clone(), *kind),
         }
     }
@@ -115,6 +118,7 @@ impl EntryBuilder {
             FactRef::Decided(id) => self.about(DECIDED, *id),
             FactRef::Expired(id) => self.about(EXPIRED, *id),
             FactRef::GateError(id) => self.about(GATE_ERROR, *id),
+            FactRef::SetAside(id) => self.about(SET_ASIDE, *id),
             FactRef::Cancelled(by, kind) => {
                 self.bytes.push(CANCELLED);
                 self.bytes.push(match kind {
@@ -231,6 +235,7 @@ impl<'a> Entry<'a> {
                 DECIDED => Part::Fact(FactRef::Decided(read_request(&mut rest)?)),
                 EXPIRED => Part::Fact(FactRef::Expired(read_request(&mut rest)?)),
                 GATE_ERROR => Part::Fact(FactRef::GateError(read_request(&mut rest)?)),
+                SET_ASIDE => Part::Fact(FactRef::SetAside(read_request(&mut rest)?)),
                 CANCELLED => Part::Fact(read_cancelled(&mut rest)?),
                 _ => return Err(corrupt("an unknown part")),
             })?;

@@ -66,7 +66,13 @@ impl MemoryStore {
     /// What the death of this process would leave: every run it owned has no owner, and what it was doing is in doubt. For
     /// simulations, where a process dies and its memory does not.
     pub fn process_died(&self) {
-        self.lock().lose_owners(self.clock.now());
+        self.lock().lose_owners(self.clock.now(), |_| true);
+    }
+
+    /// The same of one run: for simulations, where the store stands for one that several processes share, and one of them is
+    /// taken for gone.
+    pub fn owner_died(&self, run: RunId) {
+        self.lock().lose_owners(self.clock.now(), |of| of == run);
     }
 
     /// A panic elsewhere while the lock was held cannot have left half a write: all checks come first, and what
@@ -112,6 +118,12 @@ impl Store for MemoryStore {
     async fn recover(&self, limit: usize) -> Result<Vec<Taken>> {
         let now = self.clock.now();
         Ok(self.open()?.recover(limit, now))
+    }
+
+    async fn set_aside(&self, limit: usize) -> Result<Vec<Noted>> {
+        let mut state = self.open()?;
+        let now = self.clock.now();
+        Ok(state.set_aside(limit, now))
     }
 
     async fn owned(&self, limit: usize) -> Result<Vec<Taken>> {

@@ -87,7 +87,7 @@ impl State {
 
     pub(super) fn request(&self, cx: &Context, request: RequestId) -> Option<RequestHead> {
         let request = self.requests.get(&request)?;
-        Some(request.head(self.row(cx, request.run())?.run.agent().clone()))
+        Some(request.head(self.row(cx, request.run)?.run.agent().clone()))
     }
 
     pub(super) fn moved(&self, known: &[Known]) -> Vec<RunId> {
@@ -100,13 +100,13 @@ impl State {
 
     pub(super) fn newest_pending(&self, cx: &Context, limit: usize) -> Vec<(Timestamp, RequestId)> {
         let open = self.by_age.values().rev().filter_map(|id| self.requests.get(id));
-        let open = open.filter(|request| request.is_open() && self.row(cx, request.run()).is_some());
+        let open = open.filter(|request| request.is_open() && self.row(cx, request.run).is_some());
         open.take(limit).map(|request| (request.opened_at, request.id)).collect()
     }
 
     pub(super) fn interaction(&self, cx: &Context, request: RequestId) -> Result<Option<Interaction>> {
         let Some(request) = self.requests.get(&request) else { return Ok(None) };
-        let Some(row) = self.row(cx, request.run()) else { return Ok(None) };
+        let Some(row) = self.row(cx, request.run) else { return Ok(None) };
         show(row, request).map(Some)
     }
 
@@ -129,7 +129,7 @@ impl State {
         let mut more = false;
         for id in self.by_age.range((from, Bound::Unbounded)).map(|(_, id)| id) {
             let Some(request) = self.requests.get(id) else { continue };
-            let Some(row) = self.row(cx, request.run()) else { continue };
+            let Some(row) = self.row(cx, request.run) else { continue };
             if !filter.takes(request) {
                 continue;
             }

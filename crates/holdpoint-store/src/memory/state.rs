@@ -26,6 +26,8 @@ pub(super) struct RunRow {
     pub(super) owned: bool,
     /// Its owner is gone, and what it was doing is in doubt.
     pub(super) crashed: bool,
+    /// How many times it was taken from an owner that was gone, since it last got on.
+    pub(super) claims: u32,
     /// Set where it may be taken from this time on.
     pub(super) ready_at: Option<Timestamp>,
     pub(super) events: Vec<Arc<Event>>,
@@ -223,8 +225,8 @@ impl State {
         }
     }
 
-    pub(super) fn lose_owners(&mut self, now: Timestamp) {
-        for row in self.runs.values_mut().filter(|row| row.owned) {
+    pub(super) fn lose_owners(&mut self, now: Timestamp, which: impl Fn(RunId) -> bool) {
+        for row in self.runs.values_mut().filter(|row| row.owned && which(row.run.id())) {
             row.owned = false;
             row.crashed = true;
             row.ready_at = Some(now);
@@ -246,7 +248,7 @@ impl State {
         let Some(row) = self.runs.remove(&run) else { return };
         for id in &row.requests {
             if let Some(request) = self.requests.remove(id) {
-                self.by_age.remove(&(request.opened_at, request.run(), request.seq));
+                self.by_age.remove(&(request.opened_at, request.run, request.seq));
             }
         }
         if let Some(key) = &row.key {
@@ -264,11 +266,7 @@ impl State {
     /// What a run waits for, as far as it is still open.
     pub(super) fn pending_of(&self, row: &RunRow) -> Vec<Pending> {
         let open = |id| self.requests.get(id).filter(|request: &&Request| request.is_open());
-        row.requests
-            .iter()
-            .filter_map(open)
-            .map(|request| Pending { request_id: request.id, call_id: request.call, kind: request.kind })
-            .collect()
+        row.requests.iter().filter_map(open).map(|request| request.pending()).collect()
     }
 }
 
@@ -281,10 +279,10 @@ pub(super) fn forget_open(
     request: &Request,
 ) {
     if let Some(deadline) = request.terms.expires_at() {
-        deadlines.remove(&(deadline, request.run(), request.seq));
+        deadlines.remove(&(deadline, request.run, request.seq));
     }
     if let Some(at) = request.remind_at {
-        reminders.remove(&(at, request.run(), request.seq));
+        reminders.remove(&(at, request.run, request.seq));
     }
     row.open = row.open.saturating_sub(1);
     if let Some(pending) = pending.get_mut(row.run.tenant()) {

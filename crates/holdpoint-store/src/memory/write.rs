@@ -2,12 +2,14 @@
 
 use std::collections::HashSet;
 
-use holdpoint_core::decision::CancelKind;
+use holdpoint_core::decision::{CancelKind, Fact};
 use holdpoint_core::run::AuditRecord;
 use holdpoint_protocol::{RequestId, RunId, RunStatus, Timestamp};
 
 use super::state::{Conversation, KeyRow, RunRow, StandsFor, State, forget_open};
-use crate::facts::{self, CancelNote, Closing, Judgement, Request};
+use crate::facts::{
+    self, CLAIMS_ALONE_FROM, CLAIMS_WITHOUT_PROGRESS_MAX, CancelNote, Closing, Judgement, Request,
+};
 use crate::keys::{self, KEY_RESERVED_MS};
 use crate::{
     CancelReply, Committed, Context, Decide, DecideReply, IdempotencyKey, KeyUse, Loaded, Next, Noted, Owner,
@@ -73,6 +75,7 @@ impl State {
             epoch: 1,
             owned: true,
             crashed: false,
+            claims: 0,
             ready_at: None,
             events: Vec::new(),
             messages: Vec::new(),
@@ -94,8 +97,7 @@ impl State {
     }
 
     pub(super) fn commit(&mut self, cx: &Context, step: &Step<'_>, now: Timestamp) -> Result<Committed> {
-        // Nobody takes a run over from a process whose runs end with it: claims without progress are not counted.
-        let Step { run, epoch, expected_seq, writes, next, progress: _ } = step;
+        let Step { run, epoch, expected_seq, writes, next, progress } = step;
         let (id, next) = (run.id(), *next);
         let Some(row) = self.runs.get(&id).filter(|row| *row.run.tenant() == cx.tenant) else {
             return Ok(Committed::Fenced);
@@ -110,6 +112,9 @@ impl State {
         self.check(id, Some(row), writes, next)?;
         // Taken out and put back, so that the rest of the state can be written beside it.
         let Some(mut row) = self.runs.remove(&id) else { return Ok(Committed::Fenced) };
+        if *progress {
+            row.claims = 0;
+        }
         self.write(&mut row, run.clone().into_owned(), writes.clone(), next, now);
         let next_seq = row.next_seq();
         self.runs.insert(id, row);
@@ -121,7 +126,7 @@ impl State {
 
     pub(super) fn take(&mut self, cx: &Context, run: RunId) -> Option<Loaded> {
         let row = self.runs.get_mut(&run).filter(|row| *row.run.tenant() == cx.tenant)?;
-        if row.owned || row.has_ended() {
+        if row.owned || row.has_ended() || row.status == RunStatus::Quarantined {
             return None;
         }
         own(&mut self.ready, row);
@@ -131,16 +136,60 @@ impl State {
 
     pub(super) fn recover(&mut self, limit: usize, now: Timestamp) -> Vec<Taken> {
         let mut taken = Vec::new();
-        while taken.len() < limit {
-            let Some((at, run)) = self.ready.first().copied().filter(|(at, _)| *at <= now) else { break };
-            self.ready.remove(&(at, run));
+        for run in self.due(now) {
+            if taken.len() == limit {
+                break;
+            }
+            let suspect = self.runs.values().any(|row| row.owned && row.claims > CLAIMS_ALONE_FROM);
             let Some(row) = self.runs.get_mut(&run) else { continue };
             let crashed = row.crashed;
+            let alone = crashed && row.claims >= CLAIMS_ALONE_FROM;
+            if (crashed && row.claims >= CLAIMS_WITHOUT_PROGRESS_MAX) || (alone && suspect) {
+                continue;
+            }
             own(&mut self.ready, row);
             taken.push(Taken { cx: row.cx(), run, crashed });
         }
         self.commits += u64::from(!taken.is_empty());
         taken
+    }
+
+    /// The runs that may be taken, in the order in which they may.
+    fn due(&self, now: Timestamp) -> Vec<RunId> {
+        self.ready.iter().take_while(|(at, _)| *at <= now).map(|(_, run)| *run).collect()
+    }
+
+    pub(super) fn set_aside(&mut self, limit: usize, now: Timestamp) -> Vec<Noted> {
+        let poison = |run: &RunId| {
+            self.runs.get(run).is_some_and(|row| row.crashed && row.claims >= CLAIMS_WITHOUT_PROGRESS_MAX)
+        };
+        let due: Vec<RunId> = self.due(now).into_iter().filter(poison).take(limit).collect();
+        due.into_iter().filter_map(|run| self.set_one_aside(run, now)).collect()
+    }
+
+    /// Sets a run aside that ended every process which carried it on. Its next epoch is nobody's.
+    fn set_one_aside(&mut self, id: RunId, now: Timestamp) -> Option<Noted> {
+        let row = self.runs.get_mut(&id)?;
+        if let Some(at) = row.ready_at.take() {
+            self.ready.remove(&(at, id));
+        }
+        let request = facts::operator_request_id();
+        let aside = row.run.to_set_aside(request, row.claims, now);
+        row.status = RunStatus::Quarantined;
+        row.crashed = false;
+        row.epoch += 1;
+        row.open += 1;
+        row.requests.push(request);
+        let event = row.append(aside.event);
+        let seq = event.seq.unwrap_or(0);
+        row.audit.push((now, aside.audit));
+        row.facts.push(Fact::SetAside { request });
+        let noted = Noted { cx: row.cx(), run: id, event, owner: Owner::Nobody };
+        *self.pending.entry(noted.cx.tenant.clone()).or_insert(0) += 1;
+        self.by_age.insert((now, id, seq), request);
+        self.requests.insert(request, Request::of_set_aside(id, request, aside.digest, seq, now));
+        self.commits += 1;
+        Some(noted)
     }
 
     pub(super) fn release(&mut self, cx: &Context, run: RunId, epoch: u64, at: Timestamp) {
@@ -155,7 +204,7 @@ impl State {
 
     pub(super) fn decide(&mut self, cx: &Context, decide: &Decide, now: Timestamp) -> DecideReply {
         let Some(request) = self.requests.get(&decide.request) else { return DecideReply::NotFound };
-        let Some(row) = self.runs.get_mut(&request.run()).filter(|row| *row.run.tenant() == cx.tenant) else {
+        let Some(row) = self.runs.get_mut(&request.run).filter(|row| *row.run.tenant() == cx.tenant) else {
             return DecideReply::NotFound;
         };
         match facts::judge(request, row.cancel.as_ref(), decide, now) {
@@ -179,8 +228,10 @@ impl State {
     pub(super) fn fail_gate(&mut self, cx: &Context, requests: &[RequestId], now: Timestamp) -> Vec<Noted> {
         let mut noted = Vec::new();
         for id in requests {
-            let Some(request) = self.requests.get(id).filter(|request| request.is_open()) else { continue };
-            if self.runs.get(&request.run()).is_some_and(|row| *row.run.tenant() == cx.tenant) {
+            let Some(request) = self.requests.get(id).filter(|request| request.is_handled()) else {
+                continue;
+            };
+            if self.runs.get(&request.run).is_some_and(|row| *row.run.tenant() == cx.tenant) {
                 noted.extend(self.close_by_fact(*id, Closing::GateError, now));
             }
         }
@@ -205,7 +256,7 @@ impl State {
 
     pub(super) fn presets_due(&self, limit: usize, now: Timestamp) -> Vec<PresetDue> {
         let due = |request: &Request| {
-            let (preset, row) = (request.terms.preset()?, self.runs.get(&request.run())?);
+            let (preset, row) = (request.terms.preset()?, self.runs.get(&request.run)?);
             Some(PresetDue {
                 cx: row.cx(),
                 run: row.run.id(),
@@ -224,7 +275,7 @@ impl State {
         now: Timestamp,
     ) -> Option<Noted> {
         let request = self.requests.get(&id)?;
-        let row = self.runs.get(&request.run()).filter(|row| *row.run.tenant() == cx.tenant)?;
+        let row = self.runs.get(&request.run).filter(|row| *row.run.tenant() == cx.tenant)?;
         let closing = facts::close_due(request, row.cancel.as_ref(), release, now)?;
         self.close_by_fact(id, closing, now)
     }
@@ -242,9 +293,9 @@ impl State {
     fn remind(&mut self, id: RequestId, now: Timestamp) -> Option<Noted> {
         let request = self.requests.get_mut(&id)?;
         let due = request.reminder_due(now)?;
-        let row = self.runs.get_mut(&request.run())?;
+        let row = self.runs.get_mut(&request.run)?;
         let (event, audit) = facts::remind(request, due, now);
-        let place = |at| (at, request.run(), request.seq);
+        let place = |at| (at, request.run, request.seq);
         if let Some(at) = request.remind_at {
             self.reminders.remove(&place(at));
         }
@@ -266,7 +317,7 @@ impl State {
     /// Closes an open request by something that happened from outside.
     fn close_by_fact(&mut self, id: RequestId, closing: Closing, now: Timestamp) -> Option<Noted> {
         let request = self.requests.get_mut(&id)?;
-        let row = self.runs.get_mut(&request.run())?;
+        let row = self.runs.get_mut(&request.run)?;
         let written = facts::close(request, closing, now);
         request.status = written.status;
         request.closure = Some(written.closure);
@@ -274,7 +325,7 @@ impl State {
         let event = row.append(written.event);
         row.audit.push((now, written.audit));
         row.facts.push(written.fact);
-        let owner = own_by_fact(&mut self.ready, row);
+        let owner = own_by_fact(&mut self.ready, row, written.frees);
         self.commits += 1;
         Some(Noted { cx: row.cx(), run: row.run.id(), event, owner })
     }
@@ -292,7 +343,7 @@ impl State {
         if row.has_ended() {
             return CancelReply::Ended;
         }
-        if !facts::outranks(row.cancel.as_ref(), kind) {
+        if !facts::outranks(row.cancel.as_ref(), kind, row.status) {
             return CancelReply::Repeated;
         }
         let (event, audit, fact) = facts::cancel(&cx.actor, kind);
@@ -300,7 +351,7 @@ impl State {
         let event = row.append(event);
         row.audit.push((now, audit));
         row.facts.push(fact);
-        let owner = own_by_fact(&mut self.ready, row);
+        let owner = own_by_fact(&mut self.ready, row, true);
         self.commits += 1;
         CancelReply::Noted(Noted { cx: row.cx(), run, event, owner })
     }
@@ -352,7 +403,8 @@ fn own(ready: &mut std::collections::BTreeSet<(Timestamp, RunId)>, row: &mut Run
         ready.remove(&(at, row.run.id()));
     }
     row.owned = true;
-    row.crashed = false;
+    // A claim on what a process left behind counts against the run until it makes a step.
+    row.claims += u32::from(std::mem::take(&mut row.crashed));
     row.epoch += 1;
     // It waits no longer, even though its next step is still to come.
     if row.status == RunStatus::Suspended {
@@ -360,9 +412,21 @@ fn own(ready: &mut std::collections::BTreeSet<(Timestamp, RunId)>, row: &mut Run
     }
 }
 
-fn own_by_fact(ready: &mut std::collections::BTreeSet<(Timestamp, RunId)>, row: &mut RunRow) -> Owner {
+/// A fact has the run carried on. One that is set aside stays so, unless the fact frees it: then its claims are counted anew.
+fn own_by_fact(
+    ready: &mut std::collections::BTreeSet<(Timestamp, RunId)>,
+    row: &mut RunRow,
+    frees: bool,
+) -> Owner {
     if row.owned {
         return Owner::Here;
+    }
+    if row.status == RunStatus::Quarantined {
+        if !frees {
+            return Owner::Nobody;
+        }
+        row.status = RunStatus::Running;
+        row.claims = 0;
     }
     own(ready, row);
     Owner::Taken

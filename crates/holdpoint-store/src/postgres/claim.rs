@@ -1,17 +1,14 @@
 //! Becoming a run's owner, and giving it back.
 
 use deadpool_postgres::GenericClient;
-use holdpoint_protocol::{EventBody, RunId};
+use holdpoint_protocol::RunId;
 use tokio_postgres::types::ToSql;
 
 use super::error::of_commit;
 use super::rows::{self, Done, due, now};
 use super::step::TAKE;
 use super::{PostgresStore, Work};
-use crate::chain::{self, ms};
-use crate::clock::from_ms;
-use crate::compact::EntryBuilder;
-use crate::facts::{self, CLAIMS_ALONE_FROM, CLAIMS_WITHOUT_PROGRESS_MAX};
+use crate::facts::{CLAIMS_ALONE_FROM, CLAIMS_WITHOUT_PROGRESS_MAX};
 use crate::{Context, Error, Taken};
 
 impl PostgresStore {
@@ -27,7 +24,7 @@ impl PostgresStore {
     }
 
     /// Whoever takes runs over lives by the database's clock too: else the next one would take them from it.
-    async fn live_by_the_database(&self) -> Done<()> {
+    pub(super) async fn live_by_the_database(&self) -> Done<()> {
         let client = self.connection(Work::Own).await?;
         let sql = concat!("SELECT 1 FROM instance WHERE instance_id = $2 AND expires_at > ", due!("1"));
         let statement = client.prepare_cached(sql).await?;
@@ -46,13 +43,13 @@ impl PostgresStore {
             "SELECT tenant_id, run_id, actor, claims FROM run WHERE owner IS NOT NULL AND owner <> $2 AND NOT EXISTS \
              (SELECT 1 FROM instance WHERE instance_id = run.owner AND expires_at > ",
             due!("1"),
-            ") ORDER BY claims, run_id LIMIT $3 FOR UPDATE SKIP LOCKED"
+            ") AND claims < $4 ORDER BY claims, run_id LIMIT $3 FOR UPDATE SKIP LOCKED"
         );
         let ready = concat!(
             "SELECT tenant_id, run_id, actor, claims FROM run WHERE owner IS NULL AND wake_at IS NOT NULL \
              AND wake_at <= ",
             due!("1"),
-            " AND $2::uuid IS NOT NULL ORDER BY wake_at, run_id LIMIT $3 FOR UPDATE SKIP LOCKED"
+            " AND $2::uuid IS NOT NULL AND $4::integer IS NOT NULL ORDER BY wake_at, run_id LIMIT $3 FOR UPDATE SKIP LOCKED"
         );
         let mut taken = Vec::new();
         for (sql, crashed) in [(left, true), (ready, false)] {
@@ -60,13 +57,12 @@ impl PostgresStore {
             let transaction = client.transaction().await?;
             let statement = transaction.prepare_cached(sql).await?;
             let room = limit - i64::try_from(taken.len()).unwrap_or(limit);
-            let parameters: [&(dyn ToSql + Sync); 3] = [&self.given(), &self.instance.0, &room];
+            let most = CLAIMS_WITHOUT_PROGRESS_MAX as i32;
+            let parameters: [&(dyn ToSql + Sync); 4] = [&self.given(), &self.instance.0, &room, &most];
             for row in transaction.query(&statement, &parameters).await? {
                 let (tenant, run): (&str, RunId) = (row.try_get(0)?, RunId(row.try_get(1)?));
                 let claims = rows::small(row.try_get(3)?);
-                if crashed && claims >= CLAIMS_WITHOUT_PROGRESS_MAX {
-                    self.quarantine(&transaction, tenant, run, claims).await?;
-                } else if crashed && claims >= CLAIMS_ALONE_FROM && self.has_a_suspect(&transaction).await? {
+                if crashed && claims >= CLAIMS_ALONE_FROM && self.has_a_suspect(&transaction).await? {
                     // Left to another instance, or to a later look.
                 } else if self.take_over(&transaction, tenant, run).await? {
                     let tenant = holdpoint_protocol::TenantId::new(tenant);
@@ -86,37 +82,6 @@ impl PostgresStore {
         let statement = client.prepare_cached(sql).await?;
         let from = CLAIMS_ALONE_FROM as i32;
         Ok(client.query_opt(&statement, &[&self.instance.0, &from]).await?.is_some())
-    }
-
-    /// Sets a run aside that ended every process that carried it on. Its next epoch is nobody's.
-    async fn quarantine(
-        &self,
-        client: &impl GenericClient,
-        tenant: &str,
-        run: RunId,
-        claims: u32,
-    ) -> Done<()> {
-        let time = client.prepare_cached(concat!("SELECT ", now!("1"))).await?;
-        let at = from_ms(client.query_one(&time, &[&self.given()]).await?.try_get(0)?);
-        let (body, record): (EventBody, _) = facts::quarantine(claims);
-        let event =
-            std::sync::Arc::new(holdpoint_protocol::Event { seq: None, run_id: run, child: None, body });
-        let mut entry = EntryBuilder::content(run, &[event], &[])?;
-        let text = chain::text_of(&record)?;
-        let around = chain::around(ms(at), &text);
-        let after = entry.audit_around_hash(run, ms(at), &text);
-        let sql = "WITH moved AS (UPDATE run SET status = 5, owner = NULL, wake_at = NULL, epoch = run.epoch + 1, \
-                   next_seq = run.next_seq + 1, audit_records = run.audit_records + 1, \
-                   audit_hash = sha256($3 || run.audit_hash || $4 || int8send(run.audit_records + 1) || $5) \
-                   WHERE tenant_id = $1 AND run_id = $2 RETURNING next_seq - 1 AS seq, audit_hash) \
-                   INSERT INTO journal (tenant_id, run_id, seq, body) \
-                   SELECT $1, $2, seq, $6 || audit_hash || $7 FROM moved";
-        let statement = client.prepare_cached(sql).await?;
-        let before = entry.finish();
-        let parameters: [&(dyn ToSql + Sync); 7] =
-            [&tenant, &run.0, &around[0], &around[1], &around[2], &before, &after];
-        client.execute(&statement, &parameters).await?;
-        Ok(())
     }
 
     pub(super) async fn try_release(&self, cx: &Context, run: RunId, epoch: u64, after_ms: u64) -> Done<()> {

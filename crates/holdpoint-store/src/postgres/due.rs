@@ -58,9 +58,9 @@ impl PostgresStore {
         Ok((read, self.time(transaction).await?))
     }
 
-    async fn time(&self, transaction: &Transaction<'_>) -> Done<Timestamp> {
-        let statement = transaction.prepare_cached(concat!("SELECT ", now!("1"))).await?;
-        Ok(from_ms(transaction.query_one(&statement, &[&self.given()]).await?.try_get(0)?))
+    pub(super) async fn time(&self, client: &impl GenericClient) -> Done<Timestamp> {
+        let statement = client.prepare_cached(concat!("SELECT ", now!("1"))).await?;
+        Ok(from_ms(client.query_one(&statement, &[&self.given()]).await?.try_get(0)?))
     }
 
     pub(super) async fn try_presets_due(&self, limit: usize) -> Done<Vec<PresetDue>> {
@@ -128,7 +128,7 @@ impl PostgresStore {
     ) -> Done<Option<Noted>> {
         let Some(due) = request.reminder_due(at) else { return Ok(None) };
         let (event, record) = facts::remind(request, due, at);
-        let run = request.run();
+        let run = request.run;
         let parts = Parts::of(run, event.clone(), &record, None, at)?;
         let sql = format!(
             "WITH reminded AS (UPDATE request SET escalate_at = $9, reminders = reminders + 1, \

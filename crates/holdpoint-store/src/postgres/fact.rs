@@ -6,7 +6,7 @@ use std::sync::Arc;
 use deadpool_postgres::GenericClient;
 use holdpoint_core::decision::{CancelKind, Fact};
 use holdpoint_core::run::AuditRecord;
-use holdpoint_protocol::{Event, EventBody, InstanceId, RequestId, RunId, Timestamp};
+use holdpoint_protocol::{Event, EventBody, InstanceId, RequestId, RunId, RunStatus, Timestamp};
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 use uuid::Uuid;
@@ -25,12 +25,14 @@ use crate::{CancelReply, Context, Decide, DecideReply, Error, Noted, Owner, code
 pub(super) const NUMBERED: &str = "next_seq = run.next_seq + 1, audit_records = run.audit_records + 1, \
      audit_hash = sha256($4 || run.audit_hash || $5 || int8send(run.audit_records + 1) || $6)";
 
-/// Moves a run on by one event and one record, and takes it where it has no owner.
+/// Moves a run on by one event and one record, and takes it where it has no owner. One that is set aside (5) stays so where
+/// `old.stays`; else it is taken like any other, and its claims are counted anew.
 const MOVED_ON: &str = "next_seq = run.next_seq + 1, audit_records = run.audit_records + 1, \
      audit_hash = sha256($5 || run.audit_hash || $6 || int8send(run.audit_records + 1) || $7), \
-     owner = COALESCE(run.owner, $4), wake_at = NULL, \
-     epoch = run.epoch + CASE WHEN run.owner IS NULL THEN 1 ELSE 0 END, \
-     status = CASE WHEN run.owner IS NULL AND run.status = 1 THEN 0 ELSE run.status END";
+     owner = CASE WHEN old.stays THEN NULL ELSE COALESCE(run.owner, $4) END, wake_at = NULL, \
+     epoch = run.epoch + CASE WHEN run.owner IS NULL AND NOT old.stays THEN 1 ELSE 0 END, \
+     claims = CASE WHEN run.status = 5 AND NOT old.stays THEN 0 ELSE run.claims END, \
+     status = CASE WHEN old.stays THEN 5 WHEN run.owner IS NULL AND run.status IN (1, 5) THEN 0 ELSE run.status END";
 
 /// When a request may be closed, by what closes it.
 const ANY_TIME: i16 = 0;
@@ -64,7 +66,7 @@ impl PostgresStore {
             }
             Judgement::Refuse(reply, record) => {
                 if let Some(record) = record {
-                    self.append_record(&client, cx.tenant.as_str(), request.run(), &record, at).await?;
+                    self.append_record(&client, cx.tenant.as_str(), request.run, &record, at).await?;
                 }
                 Ok(reply)
             }
@@ -110,7 +112,7 @@ impl PostgresStore {
             Closing::GateError => ANY_TIME,
         };
         let written = facts::close(request, closing, at);
-        let run = request.run();
+        let run = request.run;
         let parts = Parts::of(run, written.event.clone(), &written.audit, Some(&written.fact), at)?;
         let sql = format!(
             "WITH held AS (SELECT request_id, deadline FROM request \
@@ -120,7 +122,7 @@ impl PostgresStore {
              AND ($12::smallint = {ANY_TIME} \
              OR ($12::smallint = {BEFORE_THE_DEADLINE} AND (held.deadline IS NULL OR held.deadline > {now})) \
              OR ($12::smallint = {AFTER_THE_DEADLINE} AND held.deadline <= {now})) RETURNING q.run_id), \
-             old AS (SELECT owner FROM run WHERE tenant_id = $1 AND run_id = $2 \
+             old AS (SELECT owner, status = 5 AND NOT $14 AS stays FROM run WHERE tenant_id = $1 AND run_id = $2 \
              AND EXISTS (SELECT 1 FROM closed) FOR UPDATE), \
              moved AS (UPDATE run SET open_requests = run.open_requests - 1, {MOVED_ON} FROM old \
              WHERE run.tenant_id = $1 AND run.run_id = $2 {RETURNING}), \
@@ -132,7 +134,7 @@ impl PostgresStore {
         let statement = client.prepare_cached(&sql).await?;
         let status = codes::request_status::code(written.status) as i16;
         let closure = compact::write(run, &written.closure)?;
-        let parameters: [&(dyn ToSql + Sync); 13] = [
+        let parameters: [&(dyn ToSql + Sync); 14] = [
             &tenant,
             &run.0,
             &request.id.0,
@@ -146,6 +148,7 @@ impl PostgresStore {
             &closure,
             &when,
             &self.given(),
+            &written.frees,
         ];
         let row = client.query_opt(&statement, &parameters).await.map_err(of_commit)?;
         row.map(|row| self.noted(tenant, run, written.event, &row)).transpose()
@@ -153,14 +156,15 @@ impl PostgresStore {
 
     fn noted(&self, tenant: &str, run: RunId, body: EventBody, row: &Row) -> Done<Noted> {
         let seq: i64 = row.try_get(0)?;
-        let owner: Uuid = row.try_get(1)?;
+        let owner: Option<Uuid> = row.try_get(1)?;
         let taken: bool = row.try_get(2)?;
         let actor: &str = row.try_get(3)?;
         let event = Arc::new(Event { seq: Some(seq as u64), run_id: run, child: None, body });
-        let owner = if owner == self.instance.0 {
-            if taken { Owner::Taken } else { Owner::Here }
-        } else {
-            Owner::Elsewhere(InstanceId(owner))
+        let owner = match owner {
+            None => Owner::Nobody,
+            Some(owner) if owner != self.instance.0 => Owner::Elsewhere(InstanceId(owner)),
+            Some(_) if taken => Owner::Taken,
+            Some(_) => Owner::Here,
         };
         let tenant =
             holdpoint_protocol::TenantId::new(tenant).map_err(|_| Error::Corrupt("a name".into()))?;
@@ -203,6 +207,9 @@ impl PostgresStore {
             let Some((request, _, at)) = self.request_and_time(&transaction, cx, *id).await? else {
                 continue;
             };
+            if !request.is_handled() {
+                continue;
+            }
             let tenant = cx.tenant.as_str();
             noted.extend(self.close_by_fact(&transaction, tenant, &request, Closing::GateError, at).await?);
         }
@@ -223,18 +230,19 @@ impl PostgresStore {
             return Ok(CancelReply::NotFound);
         };
         let noted_before: Option<i16> = row.try_get(1)?;
-        if matches!(row.try_get::<_, i16>(0)?, 3 | 4) {
+        let status = codes::run_status::read(row.try_get::<_, i16>(0)?.into())?;
+        if matches!(status, RunStatus::Finished | RunStatus::Failed) {
             return Ok(CancelReply::Ended);
         }
         let note = rows::cancel(noted_before, row.try_get(2)?, row.try_get(3)?)?;
-        if !facts::outranks(note.as_ref(), kind) {
+        if !facts::outranks(note.as_ref(), kind, status) {
             return Ok(CancelReply::Repeated);
         }
         let at = from_ms(row.try_get(4)?);
         let (body, record, fact) = facts::cancel(&cx.actor, kind);
         let parts = Parts::of(run, body.clone(), &record, Some(&fact), at)?;
         let sql = format!(
-            "WITH old AS (SELECT owner FROM run WHERE tenant_id = $1 AND run_id = $2 AND status NOT IN (3, 4) \
+            "WITH old AS (SELECT owner, false AS stays FROM run WHERE tenant_id = $1 AND run_id = $2 AND status NOT IN (3, 4) \
              AND cancel IS NOT DISTINCT FROM $12 FOR UPDATE), \
              moved AS (UPDATE run SET cancel = $3, cancel_by = $10, cancel_at = $11, {MOVED_ON} FROM old \
              WHERE run.tenant_id = $1 AND run.run_id = $2 {RETURNING}), \

@@ -6,6 +6,7 @@
 //! What is stored is rung to the other instances afterwards, on a connection beside these.
 
 mod address;
+mod aside;
 mod bells;
 mod beside;
 mod checkup;
@@ -287,6 +288,13 @@ impl Store for PostgresStore {
     async fn recover(&self, limit: usize) -> Result<Vec<Taken>> {
         self.begin()?;
         again!(self, self.try_recover(limit))
+    }
+
+    async fn set_aside(&self, limit: usize) -> Result<Vec<Noted>> {
+        self.begin()?;
+        let noted = again!(self, self.try_set_aside(limit))?;
+        noted.iter().for_each(|noted| self.ring_noted(noted));
+        Ok(noted)
     }
 
     async fn owned(&self, limit: usize) -> Result<Vec<Taken>> {

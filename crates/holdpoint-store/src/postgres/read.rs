@@ -6,8 +6,8 @@ use deadpool_postgres::{GenericClient, Transaction};
 use holdpoint_core::message::Message;
 use holdpoint_core::tool::ToolDefinition;
 use holdpoint_protocol::{
-    ConversationId, Event, EventBody, Interaction, InteractionStatus, Page, Pending, RequestId, RunId,
-    RunStatus, RunView,
+    ConversationId, Event, EventBody, Interaction, InteractionStatus, Page, RequestId, RunId, RunStatus,
+    RunView,
 };
 use tokio_postgres::IsolationLevel;
 use tokio_postgres::types::ToSql;
@@ -46,6 +46,7 @@ impl PostgresStore {
                     compact::FactRef::Decided(id) => request(&view, tenant, *id).await?,
                     compact::FactRef::Expired(_)
                     | compact::FactRef::GateError(_)
+                    | compact::FactRef::SetAside(_)
                     | compact::FactRef::Cancelled(..) => None,
                 };
                 facts.push(stored::fact(fact, |_| Ok(request))?);
@@ -148,7 +149,7 @@ impl PostgresStore {
             return Ok(None);
         };
         let request = rows::request(&row)?;
-        let agent = stored::agent(request.run(), rows::small(row.try_get(16)?), row.try_get(17)?)?;
+        let agent = stored::agent(request.run, rows::small(row.try_get(16)?), row.try_get(17)?)?;
         Ok(Some(request.head(agent)))
     }
 
@@ -409,11 +410,7 @@ async fn view(client: &impl GenericClient, tenant: &str, row: &RunRow) -> Done<R
         let filter = InteractionFilter { status: Some(InteractionStatus::Pending), ..Default::default() };
         let mut open = of_run(client, tenant, id, &filter, None).await?;
         open.sort_unstable_by_key(|request| request.seq);
-        pending.extend(open.into_iter().map(|request| Pending {
-            request_id: request.id,
-            call_id: request.call,
-            kind: request.kind,
-        }));
+        pending.extend(open.iter().map(Request::pending));
     }
     Ok(views::run(&row.run, row.status, row.created_at, pending, last.as_ref())?)
 }

@@ -1,7 +1,7 @@
 //! Rows, read; and the time as the database has it.
 
 use holdpoint_core::run::Run;
-use holdpoint_protocol::{ActorId, CallId, RequestId, RunId, RunStatus, Timestamp};
+use holdpoint_protocol::{ActorId, RequestId, RunId, RunStatus, Timestamp};
 use tokio_postgres::Row;
 use uuid::Uuid;
 
@@ -50,7 +50,8 @@ pub(super) fn request(row: &Row) -> Done<Request> {
     let deadline = row.try_get::<_, Option<i64>>(8)?.map(from_ms);
     Ok(Request {
         id: RequestId(row.try_get(3)?),
-        call: CallId { run, round: small(row.try_get(4)?), index: small(row.try_get(5)?) },
+        run,
+        call: stored::call(run, small(row.try_get(4)?), small(row.try_get(5)?)),
         kind: codes::request_kind::read(row.try_get::<_, i16>(6)?.into())?,
         digest: stored::digest(&bytes(row.try_get(7)?)?)?,
         terms: stored::terms(run, row.try_get(12)?, opened_at, deadline)?,

@@ -6,12 +6,13 @@ use super::{PostgresStore, Work};
 use crate::Error;
 
 /// The migrations, in order; the schema's version is how many of them it has had.
-pub(super) const MIGRATIONS: [&str; 5] = [
+pub(super) const MIGRATIONS: [&str; 6] = [
     include_str!("migrations/0001_start.sql"),
     include_str!("migrations/0002_effect.sql"),
     include_str!("migrations/0003_tidy.sql"),
     include_str!("migrations/0004_late_result.sql"),
     include_str!("migrations/0005_terms.sql"),
+    include_str!("migrations/0006_quarantine.sql"),
 ];
 
 impl PostgresStore {

@@ -25,7 +25,7 @@ pub(super) async fn show(
          AND late.request_id = wanted.request ORDER BY wanted.n"
     );
     let statement = client.prepare_cached(&sql).await?;
-    let runs: Vec<Uuid> = requests.iter().map(|request| request.run().0).collect();
+    let runs: Vec<Uuid> = requests.iter().map(|request| request.run.0).collect();
     let events: Vec<i64> = requests.iter().map(|request| request.seq as i64).collect();
     let ids: Vec<Uuid> = requests.iter().map(|request| request.id.0).collect();
     let found = client.query(&statement, &[&tenant, &runs, &events, &ids]).await?;
@@ -43,8 +43,8 @@ pub(super) async fn show(
 
 fn one(row: &tokio_postgres::Row, request: &Request) -> Done<Interaction> {
     let run = rows::run_row(row)?;
-    let events = Entry::of(request.run(), row.try_get(12)?).events()?;
-    let json = numbered(request.run(), row.try_get::<_, i64>(11)? as u64, events, request.seq)?;
+    let events = Entry::of(request.run, row.try_get(12)?).events()?;
+    let json = numbered(request.run, row.try_get::<_, i64>(11)? as u64, events, request.seq)?;
     let json = match row.try_get::<_, Option<&str>>(14)? {
         Some(late) => views::with_late_result(&json, late),
         None => json,

@@ -434,7 +434,7 @@ async fn pending_of(transaction: &Transaction<'_>, tenant: &str, run: RunId) -> 
         .iter()
         .map(|row| {
             let request = rows::request(row)?;
-            Ok(Pending { request_id: request.id, call_id: request.call, kind: request.kind })
+            Ok(request.pending())
         })
         .collect()
 }
@@ -444,7 +444,7 @@ pub(super) const TAKE: &str = concat!(
     "UPDATE run SET owner = $2, wake_at = NULL, epoch = run.epoch + 1, \
      status = CASE WHEN run.status = 1 THEN 0 ELSE run.status END, \
      claims = run.claims + CASE WHEN run.owner IS NULL THEN 0 ELSE 1 END \
-     WHERE tenant_id = $3 AND run_id = $4 AND status NOT IN (3, 4) AND (owner IS NULL OR (owner <> $2 AND NOT EXISTS \
+     WHERE tenant_id = $3 AND run_id = $4 AND status NOT IN (3, 4, 5) AND (owner IS NULL OR (owner <> $2 AND NOT EXISTS \
      (SELECT 1 FROM instance WHERE instance_id = run.owner AND expires_at > ",
     due!("1"),
     "))) RETURNING epoch"

@@ -7,7 +7,7 @@ use super::rows;
 use super::txn::{Done, Head, Txn};
 use crate::chain::ms;
 use crate::codes;
-use crate::facts::{self, CLAIMS_ALONE_FROM, CLAIMS_WITHOUT_PROGRESS_MAX};
+use crate::facts::{CLAIMS_ALONE_FROM, CLAIMS_WITHOUT_PROGRESS_MAX};
 use crate::{Context, Taken};
 
 impl Txn<'_> {
@@ -15,7 +15,10 @@ impl Txn<'_> {
     pub(super) fn take(&mut self, cx: &Context, run: RunId) -> Done<bool> {
         let Some(tenant) = self.tenant(&cx.tenant)? else { return Ok(false) };
         let Some(mut head) = self.head(tenant, run)? else { return Ok(false) };
-        if head.has_ended() || head.owner == Some(self.caches.incarnation) {
+        if head.has_ended()
+            || head.status == RunStatus::Quarantined
+            || head.owner == Some(self.caches.incarnation)
+        {
             return Ok(false);
         }
         self.own(&mut head)?;
@@ -26,13 +29,14 @@ impl Txn<'_> {
     pub(super) fn recover(&mut self, limit: usize) -> Done<Vec<Taken>> {
         let mut taken = Vec::new();
         let rows = i64::try_from(limit).unwrap_or(i64::MAX);
-        let left = "SELECT tenant, id FROM run WHERE owner > 0 AND owner < ?1 ORDER BY claims, id LIMIT ?2";
+        let left = "SELECT tenant, id FROM run WHERE owner > 0 AND owner < ?1 AND claims < ?3 \
+                    ORDER BY claims, id LIMIT ?2";
         let read = |row: &Row<'_>| Ok((row.get::<_, i64>(0)?, rows::run_id(row, 1)?));
-        for (tenant, run) in self.many(left, params![self.caches.incarnation, rows], read)? {
+        for (tenant, run) in
+            self.many(left, params![self.caches.incarnation, rows, CLAIMS_WITHOUT_PROGRESS_MAX], read)?
+        {
             let Some(mut head) = self.head(tenant, run)? else { continue };
-            if head.claims >= CLAIMS_WITHOUT_PROGRESS_MAX {
-                self.quarantine(&mut head)?;
-            } else if head.claims < CLAIMS_ALONE_FROM || !self.has_a_suspect()? {
+            if head.claims < CLAIMS_ALONE_FROM || !self.has_a_suspect()? {
                 self.own(&mut head)?;
                 taken.push(Taken { cx: self.cx(&head)?, run, crashed: true });
             }
@@ -77,19 +81,6 @@ impl Txn<'_> {
             sql,
             params![head.tenant, head.id.0.as_bytes(), head.owner, epoch, head.claims, status],
         )?;
-        Ok(())
-    }
-
-    /// Sets a run aside that ended every process that carried it on. Its next epoch is nobody's.
-    fn quarantine(&self, head: &mut Head) -> Done<()> {
-        let (event, record) = facts::quarantine(head.claims);
-        self.append_fact(head, event, &record, None, self.now())?;
-        let sql = "UPDATE run SET status = ?3, owner = NULL, wake_at = NULL, epoch = epoch + 1, next_seq = ?4, \
-                   audit_records = ?5, audit_hash = ?6 WHERE tenant = ?1 AND id = ?2";
-        let status = codes::run_status::code(RunStatus::Quarantined);
-        let (next_seq, records) = (head.next_seq as i64, head.chain.records as i64);
-        let id = head.id.0.as_bytes();
-        self.execute(sql, params![head.tenant, id, status, next_seq, records, head.chain.hash])?;
         Ok(())
     }
 }

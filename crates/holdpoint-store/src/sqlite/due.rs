@@ -67,7 +67,7 @@ impl Txn<'_> {
         let escalated_at = due.escalates.then(|| ms(now));
         let sql = "UPDATE request SET escalate_at = ?4, reminders = reminders + 1, \
                    escalated_at = COALESCE(escalated_at, ?5) WHERE tenant = ?1 AND run = ?2 AND seq = ?3";
-        let run: RunId = request.run();
+        let run: RunId = request.run;
         let next = due.next.map(ms);
         self.execute(sql, params![tenant, run.0.as_bytes(), request.seq as i64, next, escalated_at])?;
         let mut head = self.head_of(tenant, request)?;

@@ -37,7 +37,7 @@ impl Txn<'_> {
         let Some(tenant) = self.tenant(&cx.tenant)? else { return Ok(noted) };
         let now = self.now();
         for id in requests {
-            if let Some(request) = self.request(tenant, *id)?.filter(Request::is_open) {
+            if let Some(request) = self.request(tenant, *id)?.filter(Request::is_handled) {
                 let mut head = self.head_of(tenant, &request)?;
                 noted.push(self.close_by_fact(&mut head, &request, Closing::GateError, now)?);
             }
@@ -46,7 +46,7 @@ impl Txn<'_> {
     }
 
     pub(super) fn head_of(&self, tenant: i64, request: &Request) -> Done<Head> {
-        let head = self.head(tenant, request.run())?;
+        let head = self.head(tenant, request.run)?;
         Ok(head.ok_or_else(|| Error::Corrupt(format!("request {} has no run", request.id)))?)
     }
 
@@ -64,7 +64,7 @@ impl Txn<'_> {
         self.pending_changed(head.tenant, 0, 1);
         head.open = head.open.saturating_sub(1);
         let event = self.append_fact(head, written.event, &written.audit, Some(&fact), now)?;
-        let owner = self.noted(head)?;
+        let owner = self.noted(head, written.frees)?;
         Ok(Noted { cx: self.cx(head)?, run: head.id, event, owner })
     }
 
@@ -74,7 +74,7 @@ impl Txn<'_> {
         if head.has_ended() {
             return Ok(CancelReply::Ended);
         }
-        if !facts::outranks(head.cancel.as_ref(), kind) {
+        if !facts::outranks(head.cancel.as_ref(), kind, head.status) {
             return Ok(CancelReply::Repeated);
         }
         let now = self.now();
@@ -83,7 +83,7 @@ impl Txn<'_> {
         let code = codes::cancel::code(kind);
         self.execute(sql, params![tenant, run.0.as_bytes(), code, cx.actor.as_str(), ms(now)])?;
         let event = self.append_fact(&mut head, event, &record, Some(&FactRef::from(&fact)), now)?;
-        let owner = self.noted(&mut head)?;
+        let owner = self.noted(&mut head, true)?;
         Ok(CancelReply::Noted(Noted { cx: self.cx(&head)?, run, event, owner }))
     }
 }

@@ -46,9 +46,9 @@ impl Reader {
     }
 
     pub(super) fn show(&self, tenant: i64, request: &Request) -> Result<Interaction> {
-        let run = self.row(tenant, request.run())?;
+        let run = self.row(tenant, request.run)?;
         let run = run.ok_or_else(|| Error::Corrupt(format!("request {} has no run", request.id)))?;
-        let event = self.event(tenant, request.run(), request.seq)?;
+        let event = self.event(tenant, request.run, request.seq)?;
         views::interaction(&run.run, request, &event)
     }
 

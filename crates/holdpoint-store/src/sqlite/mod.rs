@@ -3,6 +3,7 @@
 //! Durable means written and synced: the log is written ahead with `synchronous=FULL`, and nothing is answered before the
 //! commit. Operations that are queued while a commit is on its way share the next one.
 
+mod aside;
 mod checkup;
 mod claim;
 mod due;
@@ -134,6 +135,10 @@ impl Store for SqliteStore {
 
     async fn recover(&self, limit: usize) -> Result<Vec<Taken>> {
         self.writer.write("recover", move |txn| txn.recover(limit)).await
+    }
+
+    async fn set_aside(&self, limit: usize) -> Result<Vec<Noted>> {
+        self.writer.write("set_aside", move |txn| txn.set_aside(limit)).await
     }
 
     async fn owned(&self, limit: usize) -> Result<Vec<Taken>> {

@@ -10,11 +10,12 @@ use rusqlite::{Connection, OpenFlags};
 use crate::{Error, Result};
 
 /// The migrations, in order. The version of a file is how many of them it has had.
-const MIGRATIONS: [&str; 4] = [
+const MIGRATIONS: [&str; 5] = [
     include_str!("migrations/0001_start.sql"),
     include_str!("migrations/0002_effect.sql"),
     include_str!("migrations/0003_tidy.sql"),
     include_str!("migrations/0004_terms.sql"),
+    include_str!("migrations/0005_quarantine.sql"),
 ];
 
 /// The newest version of the file that is known here.

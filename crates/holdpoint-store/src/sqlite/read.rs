@@ -72,7 +72,7 @@ impl Reader {
 
     pub(super) fn head(&self, tenant: i64, id: RequestId) -> Result<Option<RequestHead>> {
         let Some(request) = self.request(tenant, id)? else { return Ok(None) };
-        let run = request.run();
+        let run = request.run;
         let sql = "SELECT snapshot_version, snapshot FROM run WHERE tenant = ?1 AND id = ?2";
         let mut statement = self.connection.prepare_cached(sql)?;
         let (version, snapshot): (u32, Vec<u8>) =
@@ -250,7 +250,7 @@ impl Reader {
         let mut pending = Vec::new();
         while let Some(row) = rows.next()? {
             let request = rows::request(row)?;
-            pending.push(Pending { request_id: request.id, call_id: request.call, kind: request.kind });
+            pending.push(request.pending());
         }
         Ok(pending)
     }

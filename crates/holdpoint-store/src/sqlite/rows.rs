@@ -1,6 +1,6 @@
 //! Rows, read.
 
-use holdpoint_protocol::{CallId, RequestId, RunId};
+use holdpoint_protocol::{RequestId, RunId};
 use rusqlite::Row;
 
 use super::error::Fault;
@@ -28,7 +28,8 @@ pub(super) fn request(row: &Row<'_>) -> std::result::Result<Request, Fault> {
     let terms: Option<Vec<u8>> = row.get(12)?;
     Ok(Request {
         id: RequestId(uuid::Uuid::from_bytes(row.get(3)?)),
-        call: CallId { run, round: row.get(4)?, index: row.get(5)? },
+        run,
+        call: stored::call(run, row.get(4)?, row.get(5)?),
         kind: codes::request_kind::read(row.get(6)?)?,
         digest: stored::digest(&row.get::<_, [u8; 32]>(7)?)?,
         terms: stored::terms(run, terms.as_deref(), opened_at, deadline)?,

@@ -354,7 +354,7 @@ impl Txn<'_> {
             .into_iter()
             .map(|request| {
                 let request = request?;
-                Ok(Pending { request_id: request.id, call_id: request.call, kind: request.kind })
+                Ok(request.pending())
             })
             .collect()
     }

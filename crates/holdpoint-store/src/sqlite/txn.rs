@@ -259,8 +259,9 @@ impl<'a> Txn<'a> {
         Ok(())
     }
 
-    /// Writes a row whose numbers a fact has moved on. A run without an owner that lives is taken in the same statement.
-    pub(super) fn noted(&self, head: &mut Head) -> Done<Owner> {
+    /// Writes a row whose numbers a fact has moved on. A run without an owner that lives is taken in the same statement - one
+    /// that is set aside only by a fact that frees it, and then its claims are counted anew.
+    pub(super) fn noted(&self, head: &mut Head, frees: bool) -> Done<Owner> {
         let me = self.caches.incarnation;
         let id = head.id;
         let run = id.0.as_bytes();
@@ -268,10 +269,18 @@ impl<'a> Txn<'a> {
             self.moved_on(head)?;
             return Ok(Owner::Here);
         }
+        if head.status == RunStatus::Quarantined {
+            if !frees {
+                self.moved_on(head)?;
+                return Ok(Owner::Nobody);
+            }
+            head.status = RunStatus::Running;
+            head.claims = 0;
+        }
         let (next_seq, records) = (head.next_seq as i64, head.chain.records as i64);
         head.own(me);
         let sql = "UPDATE run SET next_seq = ?3, open = ?4, audit_records = ?5, audit_hash = ?6, \
-                   owner = ?7, wake_at = NULL, epoch = ?8, status = ?9 WHERE tenant = ?1 AND id = ?2";
+                   owner = ?7, wake_at = NULL, epoch = ?8, status = ?9, claims = ?10 WHERE tenant = ?1 AND id = ?2";
         self.execute(
             sql,
             params![
@@ -284,6 +293,7 @@ impl<'a> Txn<'a> {
                 me,
                 head.epoch as i64,
                 codes::run_status::code(head.status),
+                head.claims,
             ],
         )?;
         Ok(Owner::Taken)

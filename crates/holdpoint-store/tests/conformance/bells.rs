@@ -254,6 +254,20 @@ mod between_instances {
             assert!(!b.store.keep_late(&other, doubt, &raw("1")).await.unwrap());
             assert!(b.store.keep_late(&ana(), doubt, &raw(r#"{"sent": 3}"#)).await.unwrap());
             assert!(!b.store.keep_late(&ana(), doubt, &raw("2")).await.unwrap(), "the first one stays");
+            let records = b.store.audit(&ana(), running.id(), 0, 100).await.unwrap();
+            let late: Vec<serde_json::Value> = records
+                .iter()
+                .map(|row| serde_json::from_str(&row.record).unwrap())
+                .filter(|record: &serde_json::Value| record["kind"] == "late_result")
+                .collect();
+            assert_eq!(late.len(), 1, "once, and no refused one");
+            assert_eq!(late[0]["request"], doubt.to_string());
+            assert_eq!(
+                late[0]["what"],
+                "result=sha256:c246cb44fb88c2e0c1af2a30d266e73f7de868976dbbf61915f2317664b0140a"
+            );
+            let chain = b.store.verify(&ana(), running.id()).await.unwrap();
+            assert!(matches!(chain, Some(holdpoint_store::ChainCheck::Whole { .. })), "{chain:?}");
             let shown = b.store.interaction(&ana(), doubt).await.unwrap().unwrap();
             let shown: serde_json::Value = serde_json::from_str(shown.request.get()).unwrap();
             assert_eq!(shown["lateResult"], serde_json::json!({"sent": 3}));

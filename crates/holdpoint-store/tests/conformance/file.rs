@@ -109,7 +109,7 @@ fn a_file_from_before_terms_is_brought_up_to_date() {
     drop((walk, bed));
     place.sql(&format!("{}; PRAGMA user_version = 3", crate::terms::BEFORE_TERMS));
     let bed = place.bed();
-    assert_eq!(place.number("PRAGMA user_version"), 4);
+    assert_eq!(place.number("PRAGMA user_version"), 5);
     block_on(crate::terms::an_open_request_kept_its_deadline(bed, request));
 }
 
@@ -245,15 +245,33 @@ fn a_run_that_ends_every_process_is_set_aside() {
         let bed = place.bed();
         let taken = bed.store.recover(10).await.unwrap();
         assert_eq!(taken.iter().map(|taken| taken.run).collect::<Vec<_>>(), [well.id()]);
+        assert_eq!(bed.store.set_aside(10).await.unwrap().len(), 1);
         let view = bed.store.run(&ana(), poison.id()).await.unwrap().unwrap();
         assert_eq!(view.status, RunStatus::Quarantined);
         assert_eq!(bed.store.stats().await.unwrap().quarantined, 1);
-        let events = bed.store.events(&ana(), poison.id(), 0, 100).await.unwrap().unwrap();
-        assert!(events.last().unwrap().1.contains("\"quarantined\""));
-        let chain = bed.store.verify(&ana(), poison.id()).await.unwrap();
+    });
+}
+
+/// As it was before there were requests for operators.
+#[test]
+fn a_run_that_was_set_aside_without_a_request_gets_one() {
+    let place = Place::new();
+    block_on(async {
+        let bed = place.bed();
+        let run = Walk::started(&bed, &ana(), "old").await.id();
+        bed.store.close().await.unwrap();
+        drop(bed);
+        place.sql("UPDATE run SET status = 5, owner = NULL, claims = 5, epoch = epoch + 1");
+        let bed = place.bed();
+        let noted = bed.store.set_aside(10).await.unwrap();
+        let request = noted[0].event.body.opens().unwrap();
+        assert_eq!((noted.len(), noted[0].run), (1, run));
+        assert!(bed.store.set_aside(10).await.unwrap().is_empty());
+        decide(&bed.store, &ana(), request, DecisionWord::Approve).await;
+        let view = bed.store.run(&ana(), run).await.unwrap().unwrap();
+        assert_eq!(view.status, RunStatus::Running);
+        let chain = bed.store.verify(&ana(), run).await.unwrap();
         assert!(matches!(chain, Some(ChainCheck::Whole { .. })), "{chain:?}");
-        // An operator can still take it.
-        assert!(bed.store.take(&ana(), poison.id()).await.unwrap().is_some());
     });
 }
 

@@ -6,6 +6,7 @@ mod bed;
 mod cluster;
 mod walk;
 
+mod aside;
 mod audit;
 mod bells;
 mod claims;

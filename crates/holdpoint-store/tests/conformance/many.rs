@@ -6,8 +6,8 @@ use holdpoint_core::decision::CancelKind;
 use holdpoint_core::terms::{AtDeadline, TermsRule};
 use holdpoint_protocol::{DecisionWord, InteractionStatus, RunStatus};
 use holdpoint_store::{
-    CLAIMS_WITHOUT_PROGRESS_MAX, ChainCheck, Committed, DecideReply, Error, Next, Owner, PageRequest,
-    PostgresOptions, PostgresStore, RunFilter, Store,
+    ChainCheck, Committed, DecideReply, Error, Next, Owner, PageRequest, PostgresOptions, PostgresStore,
+    RunFilter, Store,
 };
 
 use crate::bed::{Bed, ana, block_on, clock, cx};
@@ -196,27 +196,23 @@ fn an_instance_that_stops_leaves_its_runs_to_the_others_at_once() {
     });
 }
 
+/// As it was before there were requests for operators; and all instances find it at the same time.
 #[test]
-fn a_run_that_ends_every_process_is_set_aside() {
+fn a_run_that_was_set_aside_without_a_request_gets_one() {
     block_on(async {
-        let (database, clock) = (database().await, clock());
-        let first = Bed::of(database.store(u64::MAX, clock.clone()).await, clock.clone());
-        let poison = Walk::started(&first, &ana(), "poison").await;
-        first.store.close().await.unwrap();
-        for _ in 0..CLAIMS_WITHOUT_PROGRESS_MAX {
-            let store = database.store(u64::MAX, clock.clone()).await;
-            assert_eq!(store.recover(10).await.unwrap().len(), 1);
-            step(&store, poison.id(), false).await;
-            store.close().await.unwrap();
-        }
-        let store: Arc<dyn Store> = database.store(u64::MAX, clock.clone()).await;
-        assert!(store.recover(10).await.unwrap().is_empty());
-        let view = store.run(&ana(), poison.id()).await.unwrap().unwrap();
-        assert_eq!(view.status, RunStatus::Quarantined);
-        let chain = store.verify(&ana(), poison.id()).await.unwrap();
+        let (database, a, b) = two().await;
+        let run = Walk::started(&a, &ana(), "old").await.id();
+        let sql = "UPDATE run SET status = 5, owner = NULL, claims = 5, epoch = epoch + 1";
+        database.client().await.execute(sql, &[]).await.unwrap();
+        let (one, two) = tokio::join!(a.store.set_aside(10), b.store.set_aside(10));
+        let noted: Vec<_> = one.unwrap().into_iter().chain(two.unwrap()).collect();
+        assert_eq!((noted.len(), noted[0].run), (1, run));
+        assert!(a.store.set_aside(10).await.unwrap().is_empty());
+        decide(&b.store, &ana(), noted[0].event.body.opens().unwrap(), DecisionWord::Approve).await;
+        let view = a.store.run(&ana(), run).await.unwrap().unwrap();
+        assert_eq!(view.status, RunStatus::Running);
+        let chain = a.store.verify(&ana(), run).await.unwrap();
         assert!(matches!(chain, Some(ChainCheck::Whole { .. })), "{chain:?}");
-        let events = store.events(&ana(), poison.id(), 0, 100).await.unwrap().unwrap();
-        assert!(events.last().unwrap().1.contains("\"quarantined\""));
     });
 }
 
@@ -298,7 +294,8 @@ fn under_any_mix_of_writers_every_log_is_whole() {
                                 let next = match walk.run.standing() {
                                     holdpoint_core::run::Standing::Finished
                                     | holdpoint_core::run::Standing::Failed => Next::End,
-                                    holdpoint_core::run::Standing::Suspended => Next::Suspend,
+                                    holdpoint_core::run::Standing::Suspended
+                                    | holdpoint_core::run::Standing::SetAside => Next::Suspend,
                                     holdpoint_core::run::Standing::Working
                                     | holdpoint_core::run::Standing::Cancelling => Next::Later(0),
                                 };

@@ -267,7 +267,7 @@ impl Both {
         }
         let next = match walk.run.standing() {
             Standing::Finished | Standing::Failed => Next::End,
-            Standing::Suspended => Next::Suspend,
+            Standing::Suspended | Standing::SetAside => Next::Suspend,
             Standing::Working | Standing::Cancelling if next == 3 => Next::Later(20),
             Standing::Working | Standing::Cancelling => Next::Keep,
         };

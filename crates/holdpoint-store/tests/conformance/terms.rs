@@ -410,7 +410,7 @@ async fn figures_count_what_stays_open_beyond_its_deadline(bed: Bed) {
 }
 
 /// What makes the table what it was before requests could wait under terms.
-pub const BEFORE_TERMS: &str = "DROP INDEX request_remind; DROP INDEX request_overdue; \
+pub const BEFORE_TERMS: &str = "DROP INDEX request_quarantine; DROP INDEX request_remind; DROP INDEX request_overdue; \
     ALTER TABLE request DROP COLUMN on_timeout; ALTER TABLE request DROP COLUMN wait_until; \
     ALTER TABLE request DROP COLUMN escalate_at; ALTER TABLE request DROP COLUMN escalated_at; \
     ALTER TABLE request DROP COLUMN reminders; ALTER TABLE request DROP COLUMN terms";

@@ -221,7 +221,7 @@ impl Driver {
         let begins = effects.iter().any(|effect| matches!(effect, Effect::Execute(_) | Effect::Probe { .. }));
         match self.run.standing() {
             Standing::Finished | Standing::Failed => Next::End,
-            Standing::Suspended => Next::Suspend,
+            Standing::Suspended | Standing::SetAside => Next::Suspend,
             // What runs here ends here: a run is given back between its calls.
             Standing::Working | Standing::Cancelling if released && !begins && self.running.is_empty() => {
                 Next::Later(if self.stopping || self.term.is_none() { 0 } else { UNAVAILABLE_RETRY_MS })
@@ -305,7 +305,7 @@ impl Driver {
     fn receive(&mut self, message: Inbox, inputs: &mut Vec<Input>) -> bool {
         match message {
             Inbox::Bell => return true,
-            Inbox::Look => self.look_at = self.look_at.map(|at| at.min(crate::hear::soon())),
+            Inbox::Look => self.look_at = self.look_at.map(|at| at.min(self.rt.ears.soon())),
             Inbox::Offered(names) => self.offered = Some(names),
             Inbox::Shutdown => {
                 self.stopping = true;

@@ -73,6 +73,7 @@ counted! {
     load(cx: &Context, run: RunId) -> Option<Loaded>;
     take(cx: &Context, run: RunId) -> Option<Loaded>;
     recover(limit: usize) -> Vec<Taken>;
+    set_aside(limit: usize) -> Vec<Noted>;
     owned(limit: usize) -> Vec<Taken>;
     release(cx: &Context, run: RunId, epoch: u64, after_ms: u64) -> ();
     decide(cx: &Context, decide: Decide) -> DecideReply;

@@ -1,0 +1,3 @@
+-- A run that is set aside has one open request (kind 3, under round 0: it is about the run and not about a call). A version
+-- that does not know it would read it as a damaged row, and stays away because of this file.
+CREATE UNIQUE INDEX request_quarantine ON request (tenant, run) WHERE kind = 3 AND status = 0;

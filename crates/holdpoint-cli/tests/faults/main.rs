@@ -43,7 +43,7 @@ fn main() {
         deciding::sixty_four_decisions_at_once_on_a_file_all_get_their_answer,
         disk::a_full_disk_of_the_database_costs_nothing_that_was_acknowledged,
         poison::a_tool_that_ends_every_process_is_set_aside_and_the_others_go_on,
-        crowd::ten_thousand_watch_one_run_and_the_database_is_read_once,
+        crowd::ten_thousand_watch_one_run_and_come_back_at_once_and_the_database_is_read_once,
         crowd::large_arguments_and_nul_are_kept_whole_on_both_stores,
         stopping::fifty_that_watch_are_told_and_nothing_new_starts,
         upgrade::runs_suspended_under_the_first_schema_go_on_under_this_one,

@@ -10,6 +10,7 @@ use holdpoint::store::{Error as StoreError, Result as StoreResult};
 use holdpoint::{Seen, Watch};
 use http::StatusCode;
 
+use super::opening::in_line;
 use super::view::{Out, Source, View};
 use super::{Options, bad_last_event_id, frame, response};
 use crate::app::App;
@@ -21,6 +22,10 @@ const STORE_PAUSE: Duration = Duration::from_secs(1);
 
 /// Opens the stream of a run.
 pub(crate) async fn run(app: &Arc<App>, run: RunId, options: Options) -> Result<Response, Refusal> {
+    in_line(app, |reason| frame::closing(run, reason), open(app, run, options)).await
+}
+
+async fn open(app: &Arc<App>, run: RunId, options: Options) -> Result<Response, Refusal> {
     // Watched before anything else is read, so that nothing falls between.
     let watch = app.runtime.watch(&app.cx, run, options.after).await?;
     let watch = watch.ok_or_else(|| Refusal::not_found("there is no such run"))?;

@@ -214,6 +214,7 @@ impl Inner {
                 self.check_edit(cx, asked.run, deciding.request, arguments).await?;
             }
         }
+        let agent = asked.agent.as_ref().unwrap_or(&self.default_agent);
         let says_no = matches!(deciding.word, DecisionWord::Decline | DecisionWord::Feedback);
         let decide = Decide {
             request: deciding.request,
@@ -232,9 +233,9 @@ impl Inner {
             && matches!(reply, DecideReply::Expired)
             && let Some(noted) = self.store.close_due(cx, deciding.request, None).await?
         {
-            self.noted(noted, &asked.agent);
+            self.noted(noted, agent);
         }
-        self.follow(reply, &asked.agent)
+        self.follow(reply, agent)
     }
 
     fn follow(self: &Arc<Self>, reply: DecideReply, agent: &AgentName) -> Result<Decided, DecideError> {
@@ -265,7 +266,10 @@ impl Inner {
         request: RequestId,
         asked: &RequestHead,
     ) -> Result<(), DecideError> {
-        let Some(agent) = self.agents.get(&asked.agent) else { return Ok(()) };
+        // Who can read the run looks before it runs anything.
+        let Some(agent) = asked.agent.as_ref().and_then(|agent| self.agents.get(agent)) else {
+            return Ok(());
+        };
         if !agent.tools.can_change() && asked.opened_at > self.started {
             return Ok(());
         }

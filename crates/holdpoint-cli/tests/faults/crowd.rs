@@ -1,18 +1,17 @@
-//! Much at once, and much in one.
+//! Many at once.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use serde_json::{Value, json};
+use serde_json::Value;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 use tokio::sync::watch::{Receiver, Sender};
 
-use crate::bed::{asked, assert_whole, bash, decide, events, serve, start};
+use crate::bed::{asked, assert_whole, bash, decide, serve, start};
 use crate::common::http::Server;
 use crate::common::process::Serving;
-use crate::common::site::{Database, Site, script};
 use crate::common::until;
 
 /// An instance takes 4,096 connections at most; so many watch through each of three.
@@ -154,37 +153,4 @@ async fn follow(server: &Server, run: &str, last: &mut u64, counts: &Counts) -> 
         }
     }
     Ok(Ended::Broken)
-}
-
-/// As many bytes as a call may have, with everything in them that JSON can hold and databases have choked on.
-pub fn large_arguments_and_nul_are_kept_whole_on_both_stores() {
-    // Of 256 KiB: what is not the text itself is left room for.
-    let text = format!("{}{}", "a\u{0}b\\u0000\u{1}\"\\\u{10ffff}", "ä".repeat(100_000));
-    let arguments = json!({ "path": "log.txt", "content": text }).to_string();
-    let too_long = format!("{{\"path\":\"log.txt\",\"content\":\"{}\"}}", "x".repeat(256 * 1024));
-    for database in [Database::File, Database::postgres()] {
-        let site = Site::on(database, &script(&[("Write", Value::String(arguments.clone()))]));
-        let mut serving = serve(&site);
-        let run = start(&serving.server);
-        serving.signal("-TERM");
-        serving.wait();
-        let mut serving = serve(&site);
-        let request = asked(&serving.server, &run, "approval");
-        assert_eq!(request["request"]["arguments"], arguments, "it is shown as it is");
-        decide(&serving.server, &request, "approve");
-        assert_whole(&serving.server, &run);
-        assert_eq!(std::fs::read_to_string(site.path("work/log.txt")).unwrap(), text);
-        // One that is over the limit is an error of the model's, and runs nothing.
-        site.write("script.yaml", &script(&[("Write", Value::String(too_long.clone()))]));
-        serving.signal("-TERM");
-        serving.wait();
-        let serving = serve(&site);
-        let (status, answer) = serving.server.chat("go");
-        assert_eq!((status, &answer["text"]), (200, &json!("done")), "{answer}");
-        let run = answer["runId"].as_str().unwrap();
-        let events = events(&serving.server, run);
-        let result = events.iter().find(|event| event["type"] == "tool_result").unwrap();
-        assert_eq!(result["toolResults"][0]["status"], "arguments_too_large");
-        assert_eq!(std::fs::read_to_string(site.path("work/log.txt")).unwrap(), text);
-    }
 }

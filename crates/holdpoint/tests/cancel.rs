@@ -3,6 +3,7 @@
 
 mod common;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use common::*;
@@ -170,6 +171,60 @@ on_every_store! {
         assert_eq!(process.answers(run)[0].status, "outcome_unknown");
         assert_eq!(process.interactions(run)[0].status, InteractionStatus::Cancelled);
         process.check(run);
+    }
+
+    /// What a run needs is gone from the configuration: it waits until that is back - and can be ended all the same, with every
+    /// call answered, so that its conversation goes on.
+    /// https://github.com/novuhq/novu/pull/12087 https://github.com/openai/openai-agents-python/pull/4264
+    fn a_run_whose_agent_model_or_tool_is_gone_can_be_ended(place) {
+        for gone in ["agent", "model", "tool"] {
+            for (decided, supersede) in [(true, false), (false, false), (false, true)] {
+                let log = Log::default();
+                let spare = || Arc::new(Scripted::sequence("spare", [batch(&[
+                    ("c1", "Read", r#"{"path":"a"}"#), ("c2", "Write", r#"{"path":"a","content":""}"#),
+                    ("c3", "Write", r#"{"path":"b","content":""}"#),
+                ])]));
+                let first = place.start(build_assistant(&log, three_calls()).also_model(spare()).build().unwrap());
+                let mut start = Start::text("go");
+                start.model = Some("spare".into());
+                let run = first.start(start).run;
+                let conversation = first.view(run).conversation_id;
+                drop(first);
+
+                let name = if gone == "agent" { "other" } else { "main" };
+                let mut rest = Agent::builder(name, Scripted::sequence("script", [Answer::text("something else")]))
+                    .on_new_message(if supersede { holdpoint::OnNewMessage::Supersede } else { Default::default() });
+                if gone != "model" {
+                    rest = rest.also_model(spare());
+                }
+                if gone != "tool" {
+                    rest = rest.tool(tool(&log, "Write", &["path", "content"], "written"));
+                }
+                let process = place.start(rest.build().unwrap());
+                if decided {
+                    process.say(process.request(run, "Write"), DecisionWord::Approve).unwrap();
+                    process.rest(20);
+                    assert_eq!(log.names(), ["Read"], "{gone}: it waits for what is not there");
+                }
+                let expected = if supersede { FinishStatus::Superseded } else { FinishStatus::Cancelled };
+                if !supersede {
+                    process.run(async |runtime| cancel(runtime, run).await);
+                    assert_eq!(process.wait(run).finish().unwrap().status, expected, "{gone}");
+                }
+                let next = process.run(async |runtime| {
+                    within(runtime.run(&local(), Start::text("and now").conversation(conversation))).await.unwrap()
+                });
+                assert_eq!(next.text(), Some("something else"), "{gone}: the conversation goes on");
+                assert_eq!(process.view(run).finish, Some(expected), "{gone}");
+                let word = if supersede { "superseded" } else { "cancelled" };
+                let ended: Vec<_> = process.answers(run).iter().map(|answer| answer.status).collect();
+                assert_eq!(ended, ["succeeded", word, word], "{gone}, decided {decided}");
+                assert!(process.open(run).is_empty());
+                assert_eq!(log.names(), ["Read"]);
+                process.check(run);
+                process.check(next.run);
+            }
+        }
     }
 
     /// The process dies after the cancel was noted and before it was acted on: the next one ends the run, and asks nobody.

@@ -219,18 +219,28 @@ on_every_store! {
         third.check(run);
     }
 
-    /// An agent that is not loaded here: nothing settles. https://github.com/openai/openai-agents-python/pull/4264
+    /// An agent that is not loaded here: nothing settles, which agent it is is said once, and the run goes on where it is.
+    /// https://github.com/openai/openai-agents-python/pull/4264
     fn rule_12_an_agent_that_is_not_loaded_settles_nothing(place) {
         let (log, model) = (Log::default(), calls_then_done(&[BASH]));
         let first = place.start(under(&log, &model, policy(|p| p)));
         let run = first.go("go").run;
         let request = first.request(run, "Bash");
         drop(first);
-        let second = place.start(Agent::builder("other", model.clone()).build().unwrap());
+        let without = || Agent::builder("other", model.clone()).build().unwrap();
+        let second = place.start(without());
         second.say(request, DecisionWord::Approve).unwrap();
-        second.rest(50);
-        assert!(log.names().is_empty() && second.answers(run).is_empty());
+        second.until(run, "notice");
         drop(second);
+        place.later(Duration::from_secs(40));
+        let again = place.start(without());
+        again.rest(50);
+        let notices: Vec<_> = again.events(run).into_iter().filter(|e| e["type"] == "notice").collect();
+        assert_eq!(notices.len(), 1, "said once: {notices:?}");
+        assert_eq!(notices[0]["code"], "tool_unavailable");
+        assert!(notices[0]["message"].as_str().unwrap().contains("the agent `main`"), "{notices:?}");
+        assert!(log.names().is_empty() && again.answers(run).is_empty() && model.calls() == 1);
+        drop(again);
         place.later(Duration::from_secs(40));
         let third = place.start(under(&log, &model, policy(|p| p)));
         assert_eq!(third.wait(run).text(), Some("done"));

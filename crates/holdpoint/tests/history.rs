@@ -213,13 +213,11 @@ on_every_store! {
                     process.say(process.open(run)[0].request_id, DecisionWord::Approve).unwrap();
                 }
                 match what {
-                    "asked, and declined" => {
-                        if effect != EffectClass::AtMostOnce {
-                            process.wait(run);
-                            let warned = field(&process.open(run)[0], "render").contains("may have taken effect");
-                            assert_eq!(warned, effect == EffectClass::Idempotent);
-                            process.decline(run, "wire", "no");
-                        }
+                    "asked, and declined" if effect != EffectClass::AtMostOnce => {
+                        process.wait(run);
+                        let warned = field(&process.open(run)[0], "render").contains("may have taken effect");
+                        assert_eq!(warned, effect == EffectClass::Idempotent);
+                        process.decline(run, "wire", "no");
                     }
                     "not loaded, and cancelled" => {
                         process.until(run, "notice");

@@ -173,6 +173,39 @@ on_every_store! {
         process.check(run);
     }
 
+    /// Two have run, one runs, three wait: six answers in the order of the reply, each with what is known of it, and nothing is
+    /// left in anybody's inbox.
+    fn a_cancel_answers_every_call_of_a_batch_in_its_order(place) {
+        let log = Log::default();
+        let model = calls_then_done(&[
+            ("c1", "Read", r#"{"path":"a"}"#), ("c2", "Bash", r#"{"command":"a"}"#), ("c3", "wire", "{}"),
+            ("c4", "Bash", r#"{"command":"b"}"#), ("c5", "Read", r#"{"path":"b"}"#), ("c6", "Bash", r#"{"command":"c"}"#),
+        ]);
+        let policy = Policy::builder("p").allow(["Read", "wire"]).build().unwrap();
+        let agent = Agent::builder("main", model.clone()).execution(Execution::Parallel).policy(policy)
+            .tool(read_only(&log, "Read", &["path"], "contents")).tool(tool(&log, "Bash", &["command"], "ok"))
+            .tool(hanging(&log, "wire", EffectClass::AtMostOnce));
+        let process = place.start(agent.build().unwrap());
+        let run = process.begin("go");
+        for _ in 0..100 {
+            if log.names().len() == 3 { break }
+            process.rest(5);
+        }
+        process.rest(20);
+        assert_eq!(process.open(run).len(), 3);
+        process.run(async |runtime| cancel(runtime, run).await);
+        assert_eq!(process.wait(run).finish().unwrap().status, FinishStatus::Cancelled);
+        let answers = process.answers(run);
+        let ended: Vec<_> = answers.iter().map(|a| (a.id.as_str(), a.status, a.executed)).collect();
+        assert_eq!(ended, [
+            ("c1", "succeeded", "yes"), ("c2", "cancelled", "no"), ("c3", "outcome_unknown", "unknown"),
+            ("c4", "cancelled", "no"), ("c5", "succeeded", "yes"), ("c6", "cancelled", "no"),
+        ]);
+        assert!(process.interactions(run).iter().all(|item| item.status == InteractionStatus::Cancelled));
+        assert_eq!(log.names().len(), 3);
+        process.check(run);
+    }
+
     /// What a run needs is gone from the configuration: it waits until that is back - and can be ended all the same, with every
     /// call answered, so that its conversation goes on.
     /// https://github.com/novuhq/novu/pull/12087 https://github.com/openai/openai-agents-python/pull/4264

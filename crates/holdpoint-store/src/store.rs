@@ -397,6 +397,8 @@ pub struct Decide {
     pub result: Option<RawJson>,
     /// What follows for the run.
     pub then: Then,
+    /// Whoever takes the decision knows that what would run is not what was shown any more: it is refused as stale.
+    pub redefined: bool,
 }
 
 /// A request whose deadline has passed, and which a preset is to be asked about.

@@ -108,7 +108,7 @@ impl Request {
         Some(self.terms.due(planned, now))
     }
 
-    pub(crate) fn head(&self, agent: AgentName) -> RequestHead {
+    pub(crate) fn head(&self, agent: Option<AgentName>) -> RequestHead {
         RequestHead { run: self.run, agent, kind: self.kind, status: self.status, opened_at: self.opened_at }
     }
 

@@ -46,6 +46,9 @@ pub struct Run {
     /// It was set aside: nothing of it goes on before an operator has decided this request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) set_aside: Option<RequestId>,
+    /// Its agent or its model was not loaded where it was last taken up, and that has been said.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub(crate) unavailable: bool,
     #[serde(default)]
     pub(crate) spent: Spent,
     /// A soft limit was reached: the model gets one more round to finish.
@@ -161,6 +164,9 @@ pub(crate) struct Call {
     /// What it needs was not loaded when its turn came, and that has been said.
     #[serde(default, skip_serializing_if = "is_false")]
     pub(crate) unavailable: bool,
+    /// An attempt that was cut off may have taken effect, and nothing has shown whether it did.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub(crate) unsure: bool,
     /// The edited text, while the round is open.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) edited: Option<std::sync::Arc<str>>,
@@ -317,6 +323,7 @@ impl Run {
             ending: None,
             suspended: false,
             set_aside: None,
+            unavailable: false,
             spent: Spent::default(),
             over: None,
             broken_in_a_row: 0,

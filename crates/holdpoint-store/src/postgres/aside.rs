@@ -14,6 +14,7 @@ use super::rows::{self, Done, due};
 use super::{PostgresStore, Work};
 use crate::chain::ms;
 use crate::facts::{self, CLAIMS_WITHOUT_PROGRESS_MAX};
+use crate::version::snapshot_version;
 use crate::{Context, Error, Noted, Owner, codes, stored};
 
 impl PostgresStore {
@@ -22,7 +23,7 @@ impl PostgresStore {
         self.live_by_the_database().await?;
         let left = concat!(
             "SELECT tenant_id, run_id, actor, claims, snapshot_version, snapshot FROM run \
-             WHERE owner IS NOT NULL AND owner <> $2 AND claims >= $3 AND NOT EXISTS \
+             WHERE owner IS NOT NULL AND owner <> $2 AND claims >= $3 AND snapshot_version <= $5 AND NOT EXISTS \
              (SELECT 1 FROM instance WHERE instance_id = run.owner AND expires_at > ",
             due!("1"),
             ") ORDER BY run_id LIMIT $4 FOR UPDATE SKIP LOCKED"
@@ -30,7 +31,7 @@ impl PostgresStore {
         let unasked = "SELECT tenant_id, run_id, actor, claims, snapshot_version, snapshot FROM run \
                        WHERE status = 5 AND NOT EXISTS (SELECT 1 FROM request q WHERE q.tenant_id = run.tenant_id \
                        AND q.run_id = run.run_id AND q.kind = 3 AND q.status = 0) \
-                       AND ($1::bigint IS NULL OR $2::uuid IS NOT NULL) AND $3::integer IS NOT NULL \
+                       AND ($1::bigint IS NULL OR $2::uuid IS NOT NULL) AND $3::integer IS NOT NULL AND snapshot_version <= $5 \
                        ORDER BY run_id LIMIT $4 FOR UPDATE SKIP LOCKED";
         let mut noted = Vec::new();
         for sql in [left, unasked] {
@@ -38,8 +39,9 @@ impl PostgresStore {
             let transaction = client.transaction().await?;
             let statement = transaction.prepare_cached(sql).await?;
             let room = i64::try_from(limit.saturating_sub(noted.len())).unwrap_or(i64::MAX);
-            let most = CLAIMS_WITHOUT_PROGRESS_MAX as i32;
-            let parameters: [&(dyn ToSql + Sync); 4] = [&self.given(), &self.instance.0, &most, &room];
+            let (most, version) = (CLAIMS_WITHOUT_PROGRESS_MAX as i32, snapshot_version() as i32);
+            let parameters: [&(dyn ToSql + Sync); 5] =
+                [&self.given(), &self.instance.0, &most, &room, &version];
             for row in transaction.query(&statement, &parameters).await? {
                 let tenant = TenantId::new(row.try_get(0)?).map_err(|_| Error::Corrupt("a name".into()))?;
                 let cx = Context { tenant, actor: rows::actor(row.try_get(2)?)? };

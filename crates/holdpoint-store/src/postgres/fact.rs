@@ -19,6 +19,7 @@ use crate::clock::from_ms;
 use crate::compact::{EntryBuilder, FactRef};
 use crate::facts::{self, Closing, Judgement, Request};
 use crate::failpoint::failpoint;
+use crate::version::snapshot_version;
 use crate::{CancelReply, Context, Decide, DecideReply, Error, Noted, Owner, codes, compact};
 
 /// Numbers a run on by one event and one record; around its hash stand $4, $5 and $6.
@@ -26,13 +27,22 @@ pub(super) const NUMBERED: &str = "next_seq = run.next_seq + 1, audit_records = 
      audit_hash = sha256($4 || run.audit_hash || $5 || int8send(run.audit_records + 1) || $6)";
 
 /// Moves a run on by one event and one record, and takes it where it has no owner. One that is set aside (5) stays so where
-/// `old.stays`; else it is taken like any other, and its claims are counted anew.
-const MOVED_ON: &str = "next_seq = run.next_seq + 1, audit_records = run.audit_records + 1, \
-     audit_hash = sha256($5 || run.audit_hash || $6 || int8send(run.audit_records + 1) || $7), \
-     owner = CASE WHEN old.stays THEN NULL ELSE COALESCE(run.owner, $4) END, wake_at = NULL, \
-     epoch = run.epoch + CASE WHEN run.owner IS NULL AND NOT old.stays THEN 1 ELSE 0 END, \
-     claims = CASE WHEN run.status = 5 AND NOT old.stays THEN 0 ELSE run.claims END, \
-     status = CASE WHEN old.stays THEN 5 WHEN run.owner IS NULL AND run.status IN (1, 5) THEN 0 ELSE run.status END";
+/// `old.stays`; else its claims are counted anew. One that a newer version has written is not taken but left for an instance that
+/// can read it, to be taken from now on.
+fn moved_on() -> String {
+    let version = snapshot_version();
+    format!(
+        "next_seq = run.next_seq + 1, audit_records = run.audit_records + 1, \
+         audit_hash = sha256($5 || run.audit_hash || $6 || int8send(run.audit_records + 1) || $7), \
+         owner = CASE WHEN old.stays OR run.snapshot_version > {version} THEN run.owner ELSE COALESCE(run.owner, $4) END, \
+         wake_at = CASE WHEN run.owner IS NULL AND NOT old.stays AND run.snapshot_version > {version} THEN 0 END, \
+         epoch = run.epoch + \
+         CASE WHEN run.owner IS NULL AND NOT old.stays AND run.snapshot_version <= {version} THEN 1 ELSE 0 END, \
+         claims = CASE WHEN run.status = 5 AND NOT old.stays THEN 0 ELSE run.claims END, \
+         status = CASE WHEN run.status = 5 AND NOT old.stays THEN 0 \
+         WHEN run.owner IS NULL AND run.snapshot_version <= {version} AND run.status = 1 THEN 0 ELSE run.status END"
+    )
+}
 
 /// When a request may be closed, by what closes it.
 const ANY_TIME: i16 = 0;
@@ -41,7 +51,7 @@ const AFTER_THE_DEADLINE: i16 = 2;
 
 /// What all facts give back: the event's number, the owner, whether it was taken by this statement, the run's actor. Who
 /// owned the run before is read from the locked row: another fact of this process may have taken it a moment ago.
-const RETURNING: &str = "RETURNING run.next_seq - 1 AS seq, run.audit_hash, run.owner, old.owner IS NULL AS taken, \
+const RETURNING: &str = "RETURNING run.next_seq - 1 AS seq, run.audit_hash, run.owner, old.owner IS NULL AS taken, old.stays, \
                          run.actor";
 
 impl PostgresStore {
@@ -124,11 +134,12 @@ impl PostgresStore {
              OR ($12::smallint = {AFTER_THE_DEADLINE} AND held.deadline <= {now})) RETURNING q.run_id), \
              old AS (SELECT owner, status = 5 AND NOT $14 AS stays FROM run WHERE tenant_id = $1 AND run_id = $2 \
              AND EXISTS (SELECT 1 FROM closed) FOR UPDATE), \
-             moved AS (UPDATE run SET open_requests = run.open_requests - 1, {MOVED_ON} FROM old \
+             moved AS (UPDATE run SET open_requests = run.open_requests - 1, {moved_on} FROM old \
              WHERE run.tenant_id = $1 AND run.run_id = $2 {RETURNING}), \
              kept AS (INSERT INTO journal (tenant_id, run_id, seq, body) \
              SELECT $1, $2, seq, $8 || audit_hash || $9 FROM moved) \
-             SELECT seq, owner, taken, actor FROM moved",
+             SELECT seq, owner, taken, actor, stays FROM moved",
+            moved_on = moved_on(),
             now = now!("13"),
         );
         let statement = client.prepare_cached(&sql).await?;
@@ -161,7 +172,8 @@ impl PostgresStore {
         let actor: &str = row.try_get(3)?;
         let event = Arc::new(Event { seq: Some(seq as u64), run_id: run, child: None, body });
         let owner = match owner {
-            None => Owner::Nobody,
+            None if row.try_get(4)? => Owner::Nobody,
+            None => Owner::Newer,
             Some(owner) if owner != self.instance.0 => Owner::Elsewhere(InstanceId(owner)),
             Some(_) if taken => Owner::Taken,
             Some(_) => Owner::Here,
@@ -244,11 +256,12 @@ impl PostgresStore {
         let sql = format!(
             "WITH old AS (SELECT owner, false AS stays FROM run WHERE tenant_id = $1 AND run_id = $2 AND status NOT IN (3, 4) \
              AND cancel IS NOT DISTINCT FROM $12 FOR UPDATE), \
-             moved AS (UPDATE run SET cancel = $3, cancel_by = $10, cancel_at = $11, {MOVED_ON} FROM old \
+             moved AS (UPDATE run SET cancel = $3, cancel_by = $10, cancel_at = $11, {moved_on} FROM old \
              WHERE run.tenant_id = $1 AND run.run_id = $2 {RETURNING}), \
              kept AS (INSERT INTO journal (tenant_id, run_id, seq, body) \
              SELECT $1, $2, seq, $8 || audit_hash || $9 FROM moved) \
-             SELECT seq, owner, taken, actor FROM moved"
+             SELECT seq, owner, taken, actor, stays FROM moved",
+            moved_on = moved_on(),
         );
         let statement = client.prepare_cached(&sql).await?;
         let parameters: [&(dyn ToSql + Sync); 12] = [

@@ -7,7 +7,7 @@ use holdpoint::protocol::{DecisionWord, RequestId};
 use serde_json::Value;
 
 use crate::scenario::RELEASED;
-use crate::world::Execution;
+use crate::world::{Execution, key_of};
 
 /// What there is to be checked.
 pub struct Evidence<'a> {
@@ -31,6 +31,7 @@ pub fn check(evidence: &Evidence<'_>) -> Vec<String> {
     let story = Story::of(evidence.events, &mut wrong);
     numbers(evidence, &mut wrong);
     executions(evidence, &story, &mut wrong);
+    keys(evidence, &story, &mut wrong);
     decisions(evidence, &story, &mut wrong);
     timeouts(evidence, &story, &mut wrong);
     if evidence.at_the_end {
@@ -53,7 +54,14 @@ struct Story {
     /// The calls that were proposed, in order: id and argument text.
     proposed: Vec<(String, String, String)>,
     /// Per call: its results.
-    results: HashMap<String, Vec<(u64, String, String)>>,
+    results: HashMap<String, Vec<Answered>>,
+}
+
+/// How a call was answered.
+struct Answered {
+    status: String,
+    executed: String,
+    code: String,
 }
 
 struct Request {
@@ -90,7 +98,7 @@ impl Story {
                         ));
                     }
                 }
-                kind @ ("approval_request" | "in_doubt_request") => {
+                kind @ ("approval_request" | "in_doubt_request" | "quarantine_request") => {
                     let request = Request {
                         id: text(event, "requestId"),
                         kind: kind.into(),
@@ -122,7 +130,11 @@ impl Story {
                 }
                 "tool_result" => {
                     for result in event["toolResults"].as_array().into_iter().flatten() {
-                        let row = (*seq, text(result, "status"), text(result, "executed"));
+                        let row = Answered {
+                            status: text(result, "status"),
+                            executed: text(result, "executed"),
+                            code: text(result, "code"),
+                        };
                         story.results.entry(text(result, "callId")).or_default().push(row);
                     }
                 }
@@ -196,7 +208,7 @@ fn executions(evidence: &Evidence<'_>, story: &Story, wrong: &mut Vec<String>) {
         if tool.starts_with("deny_") {
             wrong.push(format!("I7: {call} ran, and policy denies it"));
         }
-        if tool.ends_with("_once") {
+        if tool.ends_with("_once") || tool.ends_with("_keyed") {
             let free = usize::from(tool.starts_with("free_"));
             if runs.len() > approved.len() + free {
                 wrong.push(format!(
@@ -213,18 +225,44 @@ fn executions(evidence: &Evidence<'_>, story: &Story, wrong: &mut Vec<String>) {
         }
     }
     for (call, results) in &story.results {
-        for (_, status, executed) in results {
+        for Answered { status, executed, .. } in results {
             let ran = by_call.contains_key(call);
             if executed == "no"
-                && by_call
-                    .get(call)
-                    .is_some_and(|runs| runs.iter().any(|run| run.done && run.tool.ends_with("_once")))
+                && by_call.get(call).is_some_and(|runs| {
+                    runs.iter().any(|run| run.done && (run.tool.ends_with("_once") || run.key.is_some()))
+                })
             {
                 wrong.push(format!("I9: {call} is said not to have run ({status}), and it did"));
             }
             if status == "succeeded" && executed == "yes" && !ran && !reported(story, call) {
                 wrong.push(format!("{call} is said to have succeeded, and it never ran"));
             }
+        }
+    }
+}
+
+/// What is done under a business key is done by one call, and whoever repeats it is told so. (How often that one may run, the
+/// rule for calls says.)
+fn keys(evidence: &Evidence<'_>, story: &Story, wrong: &mut Vec<String>) {
+    let mut by_key: HashMap<(&str, &str), &Execution> = HashMap::new();
+    for run in evidence.executions {
+        let Some(key) = &run.key else { continue };
+        let first = *by_key.entry((&run.tool, key)).or_insert(run);
+        if first.exec != run.exec {
+            wrong.push(format!("K1: {key} was carried out by {} and again by {}", first.call, run.call));
+        }
+    }
+    for (call, tool, arguments) in &story.proposed {
+        let replayed = |answered: &&Answered| answered.code == "REPLAYED";
+        let Some(answered) = story.results.get(call).into_iter().flatten().find(replayed) else { continue };
+        let key = key_of(arguments).unwrap_or_default();
+        let done = by_key.get(&(tool.as_str(), key.as_str()));
+        let by_another = done.is_some_and(|run| run.call.to_string() != *call);
+        if !by_another || answered.executed != "no" {
+            wrong.push(format!(
+                "K2: {call} is said to repeat {key} (executed {}), and nobody else did it",
+                answered.executed
+            ));
         }
     }
 }

@@ -1,13 +1,14 @@
 //! People: they look at what is open, take their time, and say something - sometimes twice, sometimes nonsense.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use holdpoint::protocol::{
     By, DecisionWord, Interaction, InteractionKind, InteractionStatus, RequestId, RunId, Then, Via,
 };
-use holdpoint::store::{InteractionFilter, PageRequest};
+use holdpoint::store::{InteractionFilter, MemoryStore, PageRequest, Store};
 use holdpoint::{DecideError, Deciding, Runtime, local};
 
 use crate::scenario::{Person, Says, Scenario};
@@ -16,6 +17,9 @@ use crate::scenario::{Person, Says, Scenario};
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// After this time whoever is left over declines what is open, so that every run comes to an end.
 const PATIENCE: Duration = Duration::from_secs(60);
+
+/// How long an answer is waited for.
+const ANSWER_MAX: Duration = Duration::from_secs(3);
 
 /// What people did, over all lives of the process.
 #[derive(Debug, Default)]
@@ -31,11 +35,11 @@ impl People {
     }
 
     /// Looks and decides until the life ends.
-    pub async fn live(self: Arc<Self>, runtime: Runtime, scenario: Arc<Scenario>, run: RunId) {
+    pub async fn live(self: Arc<Self>, doors: Arc<Doors>, scenario: Arc<Scenario>, run: RunId) {
         let began = tokio::time::Instant::now();
         let mut busy: HashMap<RequestId, tokio::task::JoinHandle<()>> = HashMap::new();
         loop {
-            for interaction in open(&runtime, run).await {
+            for interaction in open(&doors.stored, run).await {
                 let id = interaction.request_id;
                 let late = began.elapsed() > PATIENCE;
                 if busy.get(&id).is_some_and(|task| !task.is_finished() || !late) {
@@ -43,11 +47,8 @@ impl People {
                 }
                 let person = if late { None } else { self.person(&scenario, id) };
                 let people = Arc::clone(&self);
-                let runtime = runtime.clone();
-                busy.insert(
-                    id,
-                    tokio::spawn(async move { people.act(&runtime, &interaction, person).await }),
-                );
+                let doors = Arc::clone(&doors);
+                busy.insert(id, tokio::spawn(async move { people.act(&doors, &interaction, person).await }));
             }
             tokio::time::sleep(LOOK_EVERY).await;
         }
@@ -61,15 +62,16 @@ impl People {
         Some(scenario.people.get(n).copied().unwrap_or(Person { after_ms: 100, says: Says::Decline }))
     }
 
-    async fn act(&self, runtime: &Runtime, interaction: &Interaction, person: Option<Person>) {
+    async fn act(&self, doors: &Doors, interaction: &Interaction, person: Option<Person>) {
         let person = person.unwrap_or(Person { after_ms: 0, says: Says::Decline });
         tokio::time::sleep(Duration::from_millis(person.after_ms)).await;
         let says = match interaction.kind {
             InteractionKind::Approval => approval(interaction, person.says),
             InteractionKind::InDoubt => in_doubt(interaction, person.says),
+            InteractionKind::Quarantine => set_aside(interaction, person.says),
             InteractionKind::Question => Vec::new(),
         };
-        let all = says.into_iter().map(|deciding| self.say(runtime, deciding));
+        let all = says.into_iter().map(|deciding| self.say(doors, deciding));
         let mut tasks: Vec<_> = all.collect();
         // At once, as far as one thread can.
         if tasks.len() == 2 {
@@ -82,30 +84,63 @@ impl People {
         }
     }
 
-    async fn say(&self, runtime: &Runtime, deciding: Deciding) {
+    async fn say(&self, doors: &Doors, deciding: Deciding) {
         let (request, word) = (deciding.request, deciding.word);
-        // Somebody who gets no answer tries again; somebody who is told no does not.
+        // Somebody who gets no answer tries again, elsewhere; somebody who is told no does not.
         loop {
-            match runtime.decide(&local(), deciding.clone()).await {
-                Ok(_) => {
+            let deciding = deciding.clone();
+            match doors.next(async |runtime| runtime.decide(&local(), deciding).await).await {
+                Some(Ok(_)) => {
                     self.acknowledged.lock().unwrap_or_else(PoisonError::into_inner).push((request, word));
                     return;
                 }
-                Err(DecideError::Store(_)) => tokio::time::sleep(Duration::from_millis(30)).await,
-                Err(_) => return,
+                Some(Err(DecideError::Store(_))) | None => {
+                    tokio::time::sleep(Duration::from_millis(30)).await;
+                }
+                Some(Err(_)) => return,
             }
         }
     }
 }
 
-async fn open(runtime: &Runtime, run: RunId) -> Vec<Interaction> {
+/// The ways in: one runtime an instance.
+pub struct Doors {
+    /// What all of them stand on: whoever looks, sees it.
+    pub stored: Arc<MemoryStore>,
+    runtimes: Vec<Runtime>,
+    next: AtomicUsize,
+}
+
+impl Doors {
+    /// Of these instances.
+    pub fn new(stored: Arc<MemoryStore>, runtimes: Vec<Runtime>) -> Self {
+        Self { stored, runtimes, next: AtomicUsize::new(0) }
+    }
+
+    /// The first of them.
+    pub fn first(&self) -> &Runtime {
+        &self.runtimes[0]
+    }
+
+    /// Whether there are several.
+    pub fn are_many(&self) -> bool {
+        self.runtimes.len() > 1
+    }
+
+    /// Does it at the next one. `None` where that one gives no answer.
+    pub async fn next<T>(&self, what: impl AsyncFnOnce(&Runtime) -> T) -> Option<T> {
+        let n = self.next.fetch_add(1, Ordering::Relaxed) % self.runtimes.len();
+        tokio::time::timeout(ANSWER_MAX, what(&self.runtimes[n])).await.ok()
+    }
+}
+
+async fn open(stored: &MemoryStore, run: RunId) -> Vec<Interaction> {
     let filter = InteractionFilter {
         run: Some(run),
         status: Some(InteractionStatus::Pending),
         ..InteractionFilter::default()
     };
-    runtime
-        .store()
+    stored
         .interactions(&local(), &filter, &PageRequest::default())
         .await
         .map(|page| page.items)
@@ -155,6 +190,21 @@ fn in_doubt(interaction: &Interaction, says: Says) -> Vec<Deciding> {
         Says::ApproveAndDecline => vec![of(DecisionWord::Approve), of(DecisionWord::Leave)],
         Says::ApproveStale | Says::Feedback => vec![ran()],
         Says::EditBadly | Says::Decline | Says::Stop => vec![of(DecisionWord::Leave)],
+        Says::Nothing => Vec::new(),
+    }
+}
+
+fn set_aside(interaction: &Interaction, says: Says) -> Vec<Deciding> {
+    let of = |word| deciding(interaction, word);
+    match says {
+        Says::Approve | Says::Edit | Says::Feedback => vec![of(DecisionWord::Approve)],
+        Says::ApproveTwice => vec![of(DecisionWord::Approve), of(DecisionWord::Approve)],
+        Says::ApproveAndDecline => vec![of(DecisionWord::Approve), of(DecisionWord::Decline)],
+        Says::ApproveStale => {
+            let stale = format!("sha256:{}", "0".repeat(64)).parse().ok();
+            vec![Deciding { digest: stale, ..of(DecisionWord::Approve) }, of(DecisionWord::Decline)]
+        }
+        Says::EditBadly | Says::Decline | Says::Stop => vec![of(DecisionWord::Decline)],
         Says::Nothing => Vec::new(),
     }
 }

@@ -8,8 +8,17 @@ use holdpoint::core::terms::AtDeadline;
 use crate::rng::Rng;
 
 /// The tools of the simulated agent, by effect class and by what policy says of them.
-pub const TOOLS: [&str; 7] =
-    ["free_read", "free_once", "ask_read", "ask_idempotent", "ask_once", "ask_probe", "deny_once"];
+pub const TOOLS: [&str; 9] = [
+    "free_read",
+    "free_once",
+    "ask_read",
+    "ask_idempotent",
+    "ask_once",
+    "ask_probe",
+    "deny_once",
+    "free_keyed",
+    "ask_keyed",
+];
 
 /// Everything that is not the system itself.
 #[derive(Debug, Clone)]
@@ -22,8 +31,14 @@ pub struct Scenario {
     pub people: Vec<Person>,
     /// What the store does at its n-th write.
     pub faults: BTreeMap<u64, Fault>,
-    /// When the process is killed, in milliseconds of its life.
+    /// When the process - all instances of it - is killed, in milliseconds of its life.
     pub kills: Vec<u64>,
+    /// How many instances there are.
+    pub instances: usize,
+    /// Which of them stand still, and when. Only where there are several.
+    pub stills: Vec<Still>,
+    /// How long a bell takes from one to another, in milliseconds; none where they are deaf.
+    pub bell_ms: Option<u64>,
     /// When the run is cancelled, in milliseconds from its start.
     pub cancel_at: Option<u64>,
     /// How long requests wait.
@@ -51,6 +66,17 @@ pub struct Call {
     pub takes_ms: u64,
     /// How it ends.
     pub ends: Ends,
+}
+
+/// An instance stands still: for shorter or longer than its lease lasts, or for ever.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Still {
+    /// Which.
+    pub instance: usize,
+    /// From when, in milliseconds of a life.
+    pub at_ms: u64,
+    /// For how long; where there is no end to it, it is dead.
+    pub for_ms: Option<u64>,
 }
 
 /// How a tool ends.
@@ -126,12 +152,24 @@ impl Scenario {
             faults.insert(rng.below(40) + 1, fault(&mut rng));
         }
         let kills = (0..rng.below(3)).map(|_| rng.below(3_000) + 1).collect();
+        let instances = *rng.pick(&[1, 1, 2, 2, 3]);
+        let still = |rng: &mut Rng| Still {
+            instance: usize::try_from(rng.below(instances as u64)).unwrap_or(0),
+            at_ms: *rng.pick(&[1, 60, 200, 500, 1_500, 4_000, 8_000]) + rng.below(60),
+            for_ms: *rng.pick(&[Some(900), Some(4_500), Some(6_500), Some(8_000), Some(13_000), None]),
+        };
+        let most = if instances > 1 { 5 } else { 1 };
+        let stills = (0..rng.below(most)).map(|_| still(&mut rng)).collect();
+        let bell_ms = *rng.pick(&[Some(0), Some(5), Some(700), None]);
         Self {
             execution: *rng.pick(&[Execution::Sequential, Execution::Parallel, Execution::Hold]),
             rounds,
             people,
             faults,
             kills,
+            instances,
+            stills,
+            bell_ms,
             cancel_at: rng.chance(15).then(|| rng.below(3_000)),
             timeout_ms: rng.chance(50).then(|| rng.below(2_000) + 1),
             at_deadline: match rng.below(3) {
@@ -167,6 +205,14 @@ impl Scenario {
             let mut less = self.clone();
             less.kills.remove(kill);
             all.push(less);
+        }
+        for still in 0..self.stills.len() {
+            let mut less = self.clone();
+            less.stills.remove(still);
+            all.push(less);
+        }
+        if self.instances > 1 && self.stills.is_empty() {
+            all.push(Self { instances: self.instances - 1, ..self.clone() });
         }
         if !self.people.is_empty() {
             let mut less = self.clone();

@@ -1,4 +1,5 @@
-//! A store that fails, loses its answers, is slow, or has the process die - at the writes the scenario names.
+//! A store that fails, loses its answers, is slow, or has the process die - at the writes the scenario names - as one of
+//! several instances sees it.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,40 +9,68 @@ use std::time::Duration;
 use async_trait::async_trait;
 use holdpoint::core::decision::CancelKind;
 use holdpoint::core::message::Message;
+use holdpoint::core::run::LedgerLine;
 use holdpoint::protocol::{
     ConversationId, InstanceId, Interaction, Page, RequestId, RunId, RunView, Timestamp,
 };
 use holdpoint::store::{
-    AuditRow, CancelReply, ChainCheck, Committed, Context, Decide, DecideReply, EffectEnd, EffectKey,
+    AuditRow, Bell, CancelReply, ChainCheck, Committed, Context, Decide, DecideReply, EffectEnd, EffectKey,
     EffectRecord, EffectUse, Error, IdempotencyKey, InteractionFilter, KeyUse, Known, Loaded, MemoryStore,
-    Noted, PageRequest, PresetDue, RequestHead, Result, RuleRelease, RunFilter, StartRun, Started, Stats,
-    Step, Store, StoredAnswer, Taken, Tidied, Tidy,
+    Next, Noted, PageRequest, PresetDue, RequestHead, Result, RuleRelease, RunFilter, Standing, StartRun,
+    Started, Stats, Step, Store, StoredAnswer, Taken, Tidied, Tidy,
 };
-use tokio::sync::Notify;
+use tokio::sync::broadcast;
 
+use crate::cluster::Instance;
 use crate::scenario::Fault;
 
 /// The store as the process sees it.
 pub struct FaultyStore {
     /// What survives.
     pub inner: Arc<MemoryStore>,
+    /// The instance that sees it so.
+    pub me: Arc<Instance>,
+    /// All of them.
+    pub all: Vec<Arc<Instance>>,
     /// Counts the writes, over all lives.
     pub writes: Arc<AtomicU64>,
     /// What is still to go wrong.
     pub faults: Arc<Mutex<BTreeMap<u64, Fault>>>,
-    /// Rung when the process is to die.
-    pub death: Arc<Notify>,
     /// Called after every write, whatever came of it: what is stored then is looked at.
     pub after_write: Box<dyn Fn() + Send + Sync>,
 }
 
 impl FaultyStore {
     async fn write<T>(&self, what: impl AsyncFnOnce(&MemoryStore) -> Result<T>) -> Result<T> {
+        self.me.awake().await;
         let n = self.writes.fetch_add(1, Ordering::Relaxed) + 1;
         let fault = self.faults.lock().unwrap_or_else(PoisonError::into_inner).remove(&n);
         let done = self.write_with(fault, what).await;
         (self.after_write)();
+        // It is stored, and may be heard of long after.
+        self.me.awake().await;
         done
+    }
+
+    /// What time does, asked for again and again. Not counted: it would use up the numbers, and a process that dies right after
+    /// it is one that dies at its next write.
+    async fn sweep<T>(&self, what: impl AsyncFnOnce(&MemoryStore) -> Result<T>) -> Result<T> {
+        self.me.awake().await;
+        self.me.held()?;
+        let done = what(&self.inner).await;
+        (self.after_write)();
+        self.me.awake().await;
+        done
+    }
+
+    /// What others stored of a run is heard of by everybody else.
+    fn ring(&self, run: RunId) {
+        self.all.iter().filter(|other| other.id != self.me.id).for_each(|other| other.rung(run));
+    }
+
+    fn noted(&self, noted: Noted) -> Noted {
+        self.ring(noted.run);
+        self.me.sees(noted)
     }
 
     async fn write_with<T>(
@@ -64,6 +93,7 @@ impl FaultyStore {
             }
             Some(Fault::Slow(ms)) => {
                 tokio::time::sleep(Duration::from_millis(ms)).await;
+                self.me.awake().await;
                 let done = what(&self.inner).await;
                 tokio::time::sleep(Duration::from_millis(ms)).await;
                 done
@@ -72,7 +102,7 @@ impl FaultyStore {
     }
 
     async fn die(&self) -> ! {
-        self.death.notify_one();
+        self.me.die();
         std::future::pending().await
     }
 }
@@ -83,6 +113,7 @@ impl EffectRecord for FaultyStore {
         self.write(async |store| store.begin_effect(cx, key).await).await
     }
     async fn effect(&self, cx: &Context, key: &EffectKey) -> Result<EffectUse> {
+        self.me.awake().await;
         self.inner.effect(cx, key).await
     }
     async fn end_effect(&self, cx: &Context, key: &EffectKey, end: EffectEnd) -> Result<()> {
@@ -100,48 +131,144 @@ impl Tidy for FaultyStore {
 #[async_trait]
 impl Store for FaultyStore {
     fn instance(&self) -> InstanceId {
-        self.inner.instance()
+        self.me.id
+    }
+    fn is_shared(&self) -> bool {
+        self.me.is_shared()
+    }
+    fn term(&self) -> Option<u64> {
+        self.me.term()
+    }
+    fn standing(&self) -> Option<Standing> {
+        self.me.standing()
+    }
+    fn bells(&self) -> Option<broadcast::Receiver<Bell>> {
+        self.me.bells()
     }
     async fn now(&self) -> Result<Timestamp> {
+        self.me.awake().await;
         self.inner.now().await
     }
     async fn start(&self, cx: &Context, start: StartRun) -> Result<Started> {
-        self.write(async |store| store.start(cx, start).await).await
+        self.me.awake().await;
+        self.me.held()?;
+        let (run, next) = (start.run.id(), start.next);
+        self.write(async |store| {
+            let started = store.start(cx, start).await?;
+            if matches!(started, Started::Created { .. }) && next == Next::Keep {
+                self.me.owns(run);
+            }
+            self.ring(run);
+            Ok(started)
+        })
+        .await
     }
     async fn commit(&self, cx: &Context, step: &Step<'_>) -> Result<Committed> {
-        self.write(async |store| store.commit(cx, step).await).await
+        self.me.awake().await;
+        // What ends may be stored as long as the epoch lets it; what begins needs the lease.
+        if step.writes.executions.iter().any(|line| matches!(line, LedgerLine::Started { .. })) {
+            self.me.held()?;
+        }
+        self.write(async |store| {
+            let committed = store.commit(cx, step).await?;
+            if matches!(committed, Committed::Done { .. }) {
+                self.me.lets_go(step.run.id()).await;
+                self.ring(step.run.id());
+            }
+            Ok(committed)
+        })
+        .await
     }
     async fn load(&self, cx: &Context, run: RunId) -> Result<Option<Loaded>> {
-        self.inner.load(cx, run).await
+        self.me.awake().await;
+        let loaded = self.inner.load(cx, run).await;
+        self.me.awake().await;
+        loaded
     }
     async fn take(&self, cx: &Context, run: RunId) -> Result<Option<Loaded>> {
-        self.write(async |store| store.take(cx, run).await).await
+        self.me.awake().await;
+        self.me.held()?;
+        self.write(async |store| {
+            self.me.bury();
+            let loaded = store.take(cx, run).await?;
+            if loaded.is_some() {
+                self.me.owns(run);
+            }
+            Ok(loaded)
+        })
+        .await
     }
     async fn recover(&self, limit: usize) -> Result<Vec<Taken>> {
-        // Not counted: it is asked every second, and would use up the numbers. A process that dies right after it is
-        // one that dies at its first step.
-        self.inner.recover(limit).await
+        self.sweep(async |store| {
+            self.me.bury();
+            let taken = store.recover(limit).await?;
+            taken.iter().for_each(|taken| self.me.owns(taken.run));
+            Ok(taken)
+        })
+        .await
+    }
+    async fn set_aside(&self, limit: usize) -> Result<Vec<Noted>> {
+        self.sweep(async |store| {
+            self.me.bury();
+            let noted = store.set_aside(limit).await?;
+            Ok(noted.into_iter().map(|noted| self.noted(noted)).collect())
+        })
+        .await
     }
     async fn owned(&self, limit: usize) -> Result<Vec<Taken>> {
-        self.inner.owned(limit).await
+        self.me.awake().await;
+        let owned = self.inner.owned(limit).await?;
+        Ok(owned.into_iter().filter(|taken| self.me.has(taken.run)).collect())
     }
     async fn release(&self, cx: &Context, run: RunId, epoch: u64, after_ms: u64) -> Result<()> {
-        self.write(async |store| store.release(cx, run, epoch, after_ms).await).await
+        self.write(async |store| {
+            store.release(cx, run, epoch, after_ms).await?;
+            self.me.lets_go(run).await;
+            Ok(())
+        })
+        .await
     }
     async fn decide(&self, cx: &Context, decide: Decide) -> Result<DecideReply> {
-        self.write(async |store| store.decide(cx, decide).await).await
+        self.me.awake().await;
+        // It may make this instance the owner of the run.
+        self.me.held()?;
+        self.write(async |store| {
+            Ok(match store.decide(cx, decide).await? {
+                DecideReply::Taken { decision, noted } => {
+                    DecideReply::Taken { decision, noted: self.noted(noted) }
+                }
+                other => other,
+            })
+        })
+        .await
     }
     async fn fail_gate(&self, cx: &Context, requests: &[RequestId]) -> Result<Vec<Noted>> {
-        self.write(async |store| store.fail_gate(cx, requests).await).await
+        self.write(async |store| {
+            let noted = store.fail_gate(cx, requests).await?;
+            Ok(noted.into_iter().map(|noted| self.noted(noted)).collect())
+        })
+        .await
     }
     async fn cancel(&self, cx: &Context, run: RunId, kind: CancelKind) -> Result<CancelReply> {
-        self.write(async |store| store.cancel(cx, run, kind).await).await
+        self.me.awake().await;
+        self.me.held()?;
+        self.write(async |store| {
+            Ok(match store.cancel(cx, run, kind).await? {
+                CancelReply::Noted(noted) => CancelReply::Noted(self.noted(noted)),
+                other => other,
+            })
+        })
+        .await
     }
     async fn expire_due(&self, limit: usize) -> Result<Vec<Noted>> {
-        self.inner.expire_due(limit).await
+        self.sweep(async |store| {
+            let noted = store.expire_due(limit).await?;
+            Ok(noted.into_iter().map(|noted| self.noted(noted)).collect())
+        })
+        .await
     }
     async fn presets_due(&self, limit: usize) -> Result<Vec<PresetDue>> {
-        self.inner.presets_due(limit).await
+        self.sweep(async |store| store.presets_due(limit).await).await
     }
     async fn close_due(
         &self,
@@ -149,12 +276,23 @@ impl Store for FaultyStore {
         request: RequestId,
         release: Option<RuleRelease>,
     ) -> Result<Option<Noted>> {
-        self.write(async |store| store.close_due(cx, request, release).await).await
+        self.me.awake().await;
+        self.me.held()?;
+        self.write(async |store| {
+            let noted = store.close_due(cx, request, release).await?;
+            Ok(noted.map(|noted| self.noted(noted)))
+        })
+        .await
     }
     async fn remind_due(&self, limit: usize) -> Result<Vec<Noted>> {
-        self.inner.remind_due(limit).await
+        self.sweep(async |store| {
+            let noted = store.remind_due(limit).await?;
+            Ok(noted.into_iter().map(|noted| self.noted(noted)).collect())
+        })
+        .await
     }
     async fn next_deadline(&self) -> Result<Option<Timestamp>> {
+        self.me.awake().await;
         self.inner.next_deadline().await
     }
     async fn history(
@@ -164,6 +302,7 @@ impl Store for FaultyStore {
         run: RunId,
         after: Option<u32>,
     ) -> Result<Vec<Arc<Message>>> {
+        self.me.awake().await;
         self.inner.history(cx, conversation, run, after).await
     }
     async fn events(
@@ -173,18 +312,23 @@ impl Store for FaultyStore {
         after: u64,
         limit: usize,
     ) -> Result<Option<Vec<(u64, Arc<str>)>>> {
+        self.me.awake().await;
         self.inner.events(cx, run, after, limit).await
     }
     async fn request(&self, cx: &Context, request: RequestId) -> Result<Option<RequestHead>> {
+        self.me.awake().await;
         self.inner.request(cx, request).await
     }
     async fn moved(&self, known: &[Known]) -> Result<Vec<RunId>> {
+        self.me.awake().await;
         self.inner.moved(known).await
     }
     async fn newest_pending(&self, cx: &Context, limit: usize) -> Result<Vec<(Timestamp, RequestId)>> {
+        self.me.awake().await;
         self.inner.newest_pending(cx, limit).await
     }
     async fn interaction(&self, cx: &Context, request: RequestId) -> Result<Option<Interaction>> {
+        self.me.awake().await;
         self.inner.interaction(cx, request).await
     }
     async fn interactions(
@@ -193,30 +337,39 @@ impl Store for FaultyStore {
         filter: &InteractionFilter,
         page: &PageRequest,
     ) -> Result<Page<Interaction>> {
+        self.me.awake().await;
         self.inner.interactions(cx, filter, page).await
     }
     async fn run(&self, cx: &Context, run: RunId) -> Result<Option<RunView>> {
+        self.me.awake().await;
         self.inner.run(cx, run).await
     }
     async fn runs(&self, cx: &Context, filter: &RunFilter, page: &PageRequest) -> Result<Page<RunView>> {
+        self.me.awake().await;
         self.inner.runs(cx, filter, page).await
     }
     async fn started_with(&self, cx: &Context, key: &IdempotencyKey) -> Result<KeyUse> {
+        self.me.awake().await;
         self.inner.started_with(cx, key).await
     }
     async fn remember(&self, cx: &Context, key: &IdempotencyKey) -> Result<KeyUse> {
+        self.me.awake().await;
         self.inner.remember(cx, key).await
     }
     async fn answer(&self, cx: &Context, key: &IdempotencyKey, answer: &StoredAnswer) -> Result<()> {
+        self.me.awake().await;
         self.inner.answer(cx, key, answer).await
     }
     async fn audit(&self, cx: &Context, run: RunId, after: u64, limit: usize) -> Result<Vec<AuditRow>> {
+        self.me.awake().await;
         self.inner.audit(cx, run, after, limit).await
     }
     async fn verify(&self, cx: &Context, run: RunId) -> Result<Option<ChainCheck>> {
+        self.me.awake().await;
         self.inner.verify(cx, run).await
     }
     async fn stats(&self) -> Result<Stats> {
+        self.me.awake().await;
         self.inner.stats().await
     }
     async fn close(&self) -> Result<()> {

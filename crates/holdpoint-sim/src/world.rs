@@ -18,6 +18,7 @@ use holdpoint::tools::{Invocation, Probe, Tool, ToolContext, ToolError, ToolOutp
 use holdpoint::{Agent, AgentBuilder};
 use serde_json::json;
 
+use crate::cluster::Instance;
 use crate::scenario::{Ends, RELEASED, Scenario, TOOLS};
 
 /// One execution of a tool's body, as the world saw it.
@@ -33,6 +34,8 @@ pub struct Execution {
     pub arguments: String,
     /// The idempotency key.
     pub exec: ExecId,
+    /// The business key, where the tool has one.
+    pub key: Option<String>,
     /// Whether its effect was complete.
     pub done: bool,
 }
@@ -108,8 +111,8 @@ impl Clock for SimClock {
     }
 }
 
-/// The agent of a scenario.
-pub fn agent(scenario: &Arc<Scenario>, world: &Arc<World>) -> AgentBuilder {
+/// The agent of a scenario, at an instance.
+pub fn agent(scenario: &Arc<Scenario>, world: &Arc<World>, at: &Arc<Instance>) -> AgentBuilder {
     let policy =
         Policy::builder("sim").allow(["free_*"]).require_approval_for(["ask_*"]).deny(["deny_*"]).build();
     let mut builder = Agent::builder("main", model(scenario, world)).execution(scenario.execution);
@@ -121,7 +124,7 @@ pub fn agent(scenario: &Arc<Scenario>, world: &Arc<World>) -> AgentBuilder {
         builder = builder.preset(preset);
     }
     for name in TOOLS {
-        builder = builder.tool(SimTool::new(name, scenario, world));
+        builder = builder.tool(SimTool::new(name, scenario, world, at));
     }
     builder
 }
@@ -161,7 +164,13 @@ fn model(scenario: &Arc<Scenario>, world: &Arc<World>) -> Scripted {
             .count();
         let Some(calls) = scenario.rounds.get(round) else { return Answer::text("the end") };
         (0..).zip(calls).fold(Answer::empty(), |answer, (index, call)| {
-            let arguments = if call.broken { "{\"n\":".into() } else { arguments(round, index) };
+            let arguments = if call.broken {
+                "{\"n\":".into()
+            } else if TOOLS[call.tool].ends_with("_keyed") {
+                keyed(round, index)
+            } else {
+                arguments(round, index)
+            };
             answer.and_call(call.id.clone(), TOOLS[call.tool], arguments)
         })
     })
@@ -170,6 +179,17 @@ fn model(scenario: &Arc<Scenario>, world: &Arc<World>) -> Scripted {
 /// The argument text of a call: it names its place, so that a tool knows how to behave.
 pub fn arguments(round: usize, index: usize) -> String {
     json!({"n": format!("{round}.{index}")}).to_string()
+}
+
+/// The argument text of a call under a business key: few keys, so that they come again and again.
+fn keyed(round: usize, index: usize) -> String {
+    json!({"key": format!("order-{}", (round + index) % 2)}).to_string()
+}
+
+/// The business key in an argument text.
+pub fn key_of(arguments: &str) -> Option<String> {
+    let arguments: serde_json::Value = serde_json::from_str(arguments).ok()?;
+    arguments.get("key")?.as_str().map(str::to_owned)
 }
 
 /// Every call answered once, in order, right after the reply that made it.
@@ -203,12 +223,17 @@ struct SimTool {
     definition: ToolDefinition,
     scenario: Arc<Scenario>,
     world: Arc<World>,
+    at: Arc<Instance>,
 }
 
 impl SimTool {
-    fn new(name: &str, scenario: &Arc<Scenario>, world: &Arc<World>) -> Self {
-        let schema = json!({"type": "object", "properties": {"n": {"type": "string"}}, "required": ["n"], "additionalProperties": false});
+    fn new(name: &str, scenario: &Arc<Scenario>, world: &Arc<World>, at: &Arc<Instance>) -> Self {
+        let argument = if name.ends_with("_keyed") { "key" } else { "n" };
+        let schema = json!({"type": "object", "properties": {argument: {"type": "string"}}, "required": [argument], "additionalProperties": false});
         let mut definition = ToolDefinition::new(name, format!("the tool {name}"), schema);
+        if name.ends_with("_keyed") {
+            definition = definition.with_business_key(argument);
+        }
         definition.timeout_ms = Some(5_000);
         definition.effect = match name.rsplit('_').next() {
             Some("read") => EffectClass::ReadOnly,
@@ -216,7 +241,8 @@ impl SimTool {
             Some("probe") => EffectClass::Verifiable,
             Some(_) | None => EffectClass::AtMostOnce,
         };
-        Self { definition, scenario: Arc::clone(scenario), world: Arc::clone(world) }
+        let (scenario, world, at) = (Arc::clone(scenario), Arc::clone(world), Arc::clone(at));
+        Self { definition, scenario, world, at }
     }
 }
 
@@ -227,6 +253,7 @@ impl Tool for SimTool {
     }
 
     async fn call(&self, invocation: Invocation) -> Result<ToolOutput, ToolError> {
+        self.at.awake().await;
         let at = {
             let mut executions = lock(&self.world.executions);
             executions.push(Execution {
@@ -235,6 +262,7 @@ impl Tool for SimTool {
                 tool: self.definition.name.clone(),
                 arguments: invocation.arguments().to_owned(),
                 exec: invocation.exec(),
+                key: self.definition.business_key.as_ref().and_then(|_| key_of(invocation.arguments())),
                 done: false,
             });
             executions.len() - 1
@@ -243,6 +271,7 @@ impl Tool for SimTool {
         let plan = self.scenario.rounds.get(round - 1).and_then(|calls| calls.get(index)).cloned();
         let (takes, ends) = plan.map_or((0, Ends::Well), |call| (call.takes_ms, call.ends));
         tokio::time::sleep(Duration::from_millis(takes)).await;
+        self.at.awake().await;
         match ends {
             Ends::Hangs => {
                 invocation.cancel().cancelled().await;
@@ -258,6 +287,11 @@ impl Tool for SimTool {
     }
 
     async fn probe(&self, exec: ExecId, _context: &ToolContext) -> Probe {
+        self.at.awake().await;
+        // Of what is done under a key there is a record. What that does not know, nobody does but a person who looks.
+        if self.definition.business_key.is_some() {
+            return Probe::Unknown;
+        }
         let executions = lock(&self.world.executions);
         let of_call: Vec<_> = executions.iter().filter(|execution| execution.exec == exec).collect();
         match of_call.iter().find(|execution| execution.done) {

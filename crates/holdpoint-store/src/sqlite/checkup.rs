@@ -75,8 +75,7 @@ fn read_through(connection: &Connection) -> Result<ReadThrough> {
     let pages: i64 = connection.pragma_query_value(None, "page_count", |row| row.get(0))?;
     let size: i64 = connection.pragma_query_value(None, "page_size", |row| row.get(0))?;
     if pages.saturating_mul(size) <= CHECKED_WHOLE_BYTES {
-        let sql = "SELECT quick_check FROM pragma_quick_check(1)";
-        let said: String = connection.query_row(sql, [], |row| row.get(0))?;
+        let said: String = connection.pragma_query_value(None, "quick_check", |row| row.get(0))?;
         if said != "ok" {
             found.saw::<()>(Err(Error::Corrupt(format!("the file: {said}"))));
         }

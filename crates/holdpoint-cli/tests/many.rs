@@ -10,7 +10,7 @@ use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
 use common::http::{self, Server};
-use common::process::{Serving, command};
+use common::process::Serving;
 use common::site::{Database, Site, script};
 use common::until;
 use holdpoint_faults::{Cluster, Disk, Stop};

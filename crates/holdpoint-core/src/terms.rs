@@ -177,15 +177,10 @@ impl ApprovalTerms {
         layers.rev().fold(own, |rule, layer| rule.under(&layer.rule))
     }
 
-    /// Everything that is said, of whatever.
-    pub fn rules(&self) -> impl Iterator<Item = &TermsRule> {
-        let rules = self.tools.iter().chain(&self.layers).map(|terms| &terms.rule);
-        std::iter::once(&self.agent).chain(rules)
-    }
-
     /// Every preset that is named somewhere.
     pub fn presets(&self) -> impl Iterator<Item = &str> {
-        self.rules().filter_map(|rule| match &rule.at_deadline {
+        let rules = self.tools.iter().chain(&self.layers).map(|terms| &terms.rule);
+        std::iter::once(&self.agent).chain(rules).filter_map(|rule| match &rule.at_deadline {
             Some(AtDeadline::Preset(name)) => Some(name.as_str()),
             Some(AtDeadline::Deny | AtDeadline::Wait) | None => None,
         })

@@ -37,9 +37,9 @@ impl From<StoreError> for Refusal {
                 Self::bad_request("bad_cursor", "not a cursor of this list; start again without one")
             }
             StoreError::Newer { .. } => {
-                tracing::error!(%error, "a newer version wrote what was asked for");
-                let detail = "a newer version of Holdpoint wrote this, and this one leaves it alone; ask an instance of the newer version";
-                Self::new(StatusCode::INTERNAL_SERVER_ERROR, "newer_version", detail)
+                let detail =
+                    "a newer version of Holdpoint has written this run; ask an instance of that version";
+                Self::new(StatusCode::SERVICE_UNAVAILABLE, "newer_version", detail).retry_after(RETRY_AFTER_S)
             }
             StoreError::Corrupt(_) => Self::with_incident(
                 "unreadable",
@@ -180,10 +180,12 @@ mod tests {
             (StoreError::Full(secret.into()), 507),
             (StoreError::Corrupt(secret.into()), 500),
             (StoreError::Inconsistent(secret.into()), 500),
-            (StoreError::Newer { what: secret.into(), found: 2, known: 1 }, 500),
+            (StoreError::Newer { what: secret.into(), found: 2, known: 1 }, 503),
             (StoreError::BadCursor, 400),
         ] {
-            let passes = error.passes() || matches!(error, StoreError::Locked { .. });
+            // What another process or another instance can do passes for whoever asked.
+            let passes =
+                error.passes() || matches!(error, StoreError::Locked { .. } | StoreError::Newer { .. });
             let refusal = Refusal::from(error);
             assert_eq!(refusal.status().as_u16(), status);
             // Who is told to try again can hope for something: the answer says when, and no other one does.

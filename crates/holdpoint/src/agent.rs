@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use holdpoint_core::limits::{Limits, TIME_MAX_MS};
+use holdpoint_core::limits::Limits;
 use holdpoint_core::policy::{Policy, PolicyStack, Preset};
 use holdpoint_core::run::{Execution, OnInvalidCall, Settings};
 use holdpoint_core::terms::{ApprovalTerms, AtDeadline, TermsRule, ToolTerms};
@@ -176,18 +176,6 @@ pub enum BadAgent {
         agent: AgentName,
         /// The name.
         preset: String,
-    },
-    /// A time that people are given is none, or longer than can be configured.
-    #[error(
-        "agent {agent}: {what} is {found_ms} ms; give it 1 to {TIME_MAX_MS} ms (3650 days), or leave it out"
-    )]
-    Time {
-        /// The agent.
-        agent: AgentName,
-        /// Which.
-        what: &'static str,
-        /// What was asked for, in milliseconds.
-        found_ms: u64,
     },
     /// A limit is over what can be configured.
     #[error("agent {agent}: {what} is {found}, at most {max}")]
@@ -386,13 +374,6 @@ impl AgentBuilder {
         ] {
             if found > max {
                 return Err(BadAgent::Limit { agent: name, what, found, max });
-            }
-        }
-        for rule in self.settings.approval.rules() {
-            for (what, ms) in [("timeout", rule.timeout_ms), ("remind_every", rule.remind_every_ms)] {
-                if let Some(found_ms) = ms.filter(|ms| !(1..=TIME_MAX_MS).contains(ms)) {
-                    return Err(BadAgent::Time { agent: name, what, found_ms });
-                }
             }
         }
         let known = |name: &str| self.presets.iter().filter(|preset| preset.name() == name).count();

@@ -130,14 +130,23 @@ async fn what_was_not_begun_because_too_much_waits_can_be_sent_again() {
         server.approve(&request).await,
         server.post("/chat/approval", &lenient).await,
         server.post("/chat", r#"{"query":"go"}"#).await,
-        server.get(&format!("/v1/runs/{run}/events")).await,
-        server.get("/v1/interactions/events").await,
+        server.get(&format!("/v1/runs/{run}")).await,
         server.get("/v1/interactions?status=pending").await,
     ] {
         assert_eq!((reply.status, reply.code().as_str()), (503, "busy"));
         assert_eq!(reply.header("retry-after"), Some("1"));
         let detail = reply.json()["detail"].as_str().unwrap().to_owned();
         assert!(detail.contains("was not begun") && !detail.contains("secret"), "{detail}");
+    }
+    // A stream is put off, so that a browser comes back by itself.
+    for path in [format!("/v1/runs/{run}/events"), "/v1/interactions/events".to_owned()] {
+        let reply = server.get(&path).await;
+        assert_eq!(reply.status, 200);
+        assert!(
+            reply.body.contains("\"closing\"") && reply.body.contains("\"unavailable\""),
+            "{}",
+            reply.body
+        );
     }
     store.fail_reads(None);
     // Readiness is about the store, and the store is there.

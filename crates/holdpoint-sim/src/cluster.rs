@@ -250,7 +250,7 @@ impl Instance {
                     noted.owner = Owner::Elsewhere(*owner);
                 }
             }
-            Owner::Elsewhere(_) | Owner::Nobody => {}
+            Owner::Elsewhere(_) | Owner::Nobody | Owner::Newer => {}
         }
         noted
     }

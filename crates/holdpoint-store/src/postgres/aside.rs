@@ -46,7 +46,8 @@ impl PostgresStore {
                 let tenant = TenantId::new(row.try_get(0)?).map_err(|_| Error::Corrupt("a name".into()))?;
                 let cx = Context { tenant, actor: rows::actor(row.try_get(2)?)? };
                 let id = RunId(row.try_get(1)?);
-                let Some(run) = stored::readable(id, rows::small(row.try_get(4)?), row.try_get(5)?) else {
+                let read = stored::snapshot(id, rows::small(row.try_get(4)?), row.try_get(5)?);
+                let Some(run) = stored::readable(read)? else {
                     continue;
                 };
                 let claims = rows::small(row.try_get(3)?);

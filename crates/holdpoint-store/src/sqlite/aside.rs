@@ -32,7 +32,7 @@ impl Txn<'_> {
                 Ok((row.get::<_, i64>(0)?, rows::run_id(row, 1)?, snapshot))
             })?;
             for (tenant, id, (version, snapshot)) in found {
-                let Some(run) = stored::readable(id, version, &snapshot) else { continue };
+                let Some(run) = stored::readable(stored::snapshot(id, version, &snapshot))? else { continue };
                 let Some(head) = self.head(tenant, id)? else { continue };
                 noted.push(self.set_one_aside(head, &run, id)?);
             }

@@ -28,4 +28,5 @@ mod steps;
 mod terms;
 mod tidy;
 mod time;
+mod unreadable;
 mod watch;

@@ -247,7 +247,9 @@ async fn an_approve_of_a_cancelled_run_executes_nothing() {
     let reply = server.approve(&request).await;
     let run = server.ended(&run_of(&request)).await;
     // The cancel was durable first, whether or not the run has closed the request yet.
-    assert!(matches!(reply.status, 200 | 409), "{reply:?}");
+    assert_eq!((reply.status, reply.code().as_str()), (409, "already_decided"), "{reply:?}");
+    assert_eq!(reply.json()["decision"], "cancelled");
+    assert_eq!(server.status_of(&request).await, "cancelled");
     assert_eq!(run["finish"], "cancelled");
     assert!(log.calls().is_empty());
     assert_eq!(server.post(&cancel, "{}").await.json()["status"], "ended");
@@ -319,6 +321,8 @@ async fn a_double_click_with_one_key_gets_one_answer_twice() {
     assert_eq!(log.calls().len(), 1);
     let events = server.events(&format!("/v1/runs/{}/events", run_of(&request))).await.rest().await;
     assert_eq!(events.iter().filter(|frame| frame.kind() == "decision").count(), 1);
+    let record = server.get(&format!("/v1/audit?run={}", run_of(&request))).await.body;
+    assert_eq!(record.matches("approve via=human").count(), 1, "{record}");
 }
 
 /// A refusal that came of the request's state is an answer like any other; one that came of the body is not kept.

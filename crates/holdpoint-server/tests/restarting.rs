@@ -127,6 +127,7 @@ async fn sixty_four_decisions_at_once_are_all_taken() {
     let replies =
         futures_util::future::join_all(requests.iter().map(|request| server.approve(request))).await;
     assert!(replies.iter().all(|reply| reply.status == 200), "{replies:?}");
+    assert!(server.get("/metrics").await.body.contains("\nholdpoint_store_wal_bytes "));
     for request in &requests {
         server.ended(&run_of(request)).await;
     }

@@ -95,7 +95,7 @@ impl Request {
         Some(self.terms.due(planned, now))
     }
 
-    pub(crate) fn head(&self, agent: AgentName) -> RequestHead {
+    pub(crate) fn head(&self, agent: Option<AgentName>) -> RequestHead {
         RequestHead {
             run: self.run(),
             agent,

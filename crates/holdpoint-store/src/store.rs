@@ -357,8 +357,8 @@ pub struct Loaded {
 pub struct RequestHead {
     /// The run that waits for it.
     pub run: RunId,
-    /// The run's agent.
-    pub agent: AgentName,
+    /// The run's agent; none where a newer version has written the run.
+    pub agent: Option<AgentName>,
     /// What kind it is.
     pub kind: InteractionKind,
     /// How it stands.
@@ -480,6 +480,8 @@ pub enum Owner {
     Elsewhere(InstanceId),
     /// It has no owner and needs none: it waits as it waited.
     Nobody,
+    /// A newer version has written it: this instance cannot read it, and leaves it to one that can.
+    Newer,
 }
 
 /// What came of a cancel.

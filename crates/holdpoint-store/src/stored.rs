@@ -2,12 +2,13 @@
 
 use holdpoint_core::decision::{CancelKind, Fact};
 use holdpoint_core::digest::CallDigest;
-use holdpoint_core::run::{Run, SNAPSHOT_VERSION};
+use holdpoint_core::run::Run;
 use holdpoint_core::terms::Terms;
 use holdpoint_protocol::{ActorId, AgentName, InteractionStatus, RequestId, RunId, TenantId, Timestamp};
 
 use crate::compact::{self, FactRef};
 use crate::facts::{Closure, Request};
+use crate::version::snapshot_version;
 use crate::{Context, Error, PresetDue, Result};
 
 /// The control state; one that a newer version wrote is left alone.
@@ -16,19 +17,22 @@ pub(crate) fn snapshot(run: RunId, version: u32, bytes: &[u8]) -> Result<Run> {
     compact::read(run, bytes)
 }
 
-/// The agent of a run, of whose control state nothing else is read.
-pub(crate) fn agent(run: RunId, version: u32, bytes: &[u8]) -> Result<AgentName> {
+/// The agent of a run, of whose control state nothing else is read; none where a newer version has written it.
+pub(crate) fn agent(run: RunId, version: u32, bytes: &[u8]) -> Result<Option<AgentName>> {
     #[derive(serde::Deserialize)]
     struct Named {
         agent: AgentName,
     }
-    check_version(run, version)?;
-    compact::read::<Named>(run, bytes).map(|named| named.agent)
+    if check_version(run, version).is_err() {
+        return Ok(None);
+    }
+    compact::read::<Named>(run, bytes).map(|named| Some(named.agent))
 }
 
 fn check_version(run: RunId, version: u32) -> Result<()> {
-    if version > SNAPSHOT_VERSION {
-        return Err(Error::Newer { what: format!("run {run}"), found: version, known: SNAPSHOT_VERSION });
+    let known = snapshot_version();
+    if version > known {
+        return Err(Error::Newer { what: format!("run {run}"), found: version, known });
     }
     Ok(())
 }

@@ -217,6 +217,7 @@ impl Inner {
                 self.check_edit(cx, asked.run, deciding.request, arguments).await?;
             }
         }
+        let agent = asked.agent.as_ref().unwrap_or(&self.default_agent);
         let says_no = matches!(deciding.word, DecisionWord::Decline | DecisionWord::Feedback);
         let decide = Decide {
             request: deciding.request,
@@ -242,9 +243,9 @@ impl Inner {
             && matches!(reply, DecideReply::Expired)
             && let Some(noted) = self.store.close_due(cx, deciding.request, None).await?
         {
-            self.noted(noted, &asked.agent);
+            self.noted(noted, agent);
         }
-        self.follow(reply, &asked.agent)
+        self.follow(reply, agent)
     }
 
     fn follow(self: &Arc<Self>, reply: DecideReply, agent: &AgentName) -> Result<Decided, DecideError> {
@@ -275,7 +276,10 @@ impl Inner {
         request: RequestId,
         asked: &RequestHead,
     ) -> Result<Option<ActorId>, DecideError> {
-        let Some(agent) = self.agents.get(&asked.agent) else { return Ok(None) };
+        // Of what a newer version has written: who can read it looks before it runs anything.
+        let Some(agent) = asked.agent.as_ref().and_then(|agent| self.agents.get(agent)) else {
+            return Ok(None);
+        };
         if !agent.tools.can_change() && asked.opened_at > self.started {
             return Ok(None);
         }

@@ -1,7 +1,6 @@
 //! What happens by itself: deadlines pass, and runs that nobody carries on are taken up.
 
 use std::collections::HashSet;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use holdpoint_protocol::{RunId, TenantId};
@@ -169,11 +168,9 @@ async fn take_up(runtime: &Runtime) {
         let taken = match rt.store.recover(BATCH).await {
             Ok(taken) => taken,
             Err(error) => {
-                rt.away.store(true, Ordering::Relaxed);
                 return tracing::warn!(%error, "runs could not be taken up; they stay as they are");
             }
         };
-        rt.away.store(false, Ordering::Relaxed);
         let all = taken.len() < BATCH;
         for taken in taken {
             tracing::info!(run = %taken.run, crashed = taken.crashed, "taking a run up");

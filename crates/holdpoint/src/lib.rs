@@ -40,6 +40,7 @@ mod decide;
 mod driver;
 mod drivers;
 mod ending;
+mod hand;
 mod handler;
 mod handling;
 mod hear;

@@ -4,7 +4,7 @@
 use holdpoint_sim::{Scenario, shrink, simulate};
 
 /// Seeds a test run goes through.
-const SEEDS: u64 = 1_500;
+const SEEDS: u64 = 500;
 
 fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()

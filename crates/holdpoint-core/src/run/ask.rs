@@ -162,7 +162,9 @@ impl Stepper<'_> {
         let approval = &self.settings.approval;
         let rule = match kind {
             InteractionKind::Approval => approval.of_approval(tool),
-            InteractionKind::Question | InteractionKind::InDoubt => approval.of(&tool.name),
+            InteractionKind::Question | InteractionKind::InDoubt | InteractionKind::Quarantine => {
+                approval.of(&tool.name)
+            }
         };
         Terms::new(rule, kind, self.run.approval_at_most_ms, self.now)
     }

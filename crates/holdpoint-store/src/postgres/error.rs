@@ -5,12 +5,19 @@ use tokio_postgres::error::SqlState;
 use crate::Error;
 
 /// Why an operation did not go through.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) enum Fault {
     /// It was refused before it wrote anything.
     Refused(Error),
     /// Another transaction was in the way: done again, it can go through. What it means when it never does.
     Again(Error),
+}
+
+impl Fault {
+    /// Whether what was to be written may be written.
+    pub(super) fn is_unknown(&self) -> bool {
+        matches!(self, Self::Refused(Error::CommitUnknown(_)))
+    }
 }
 
 impl From<Error> for Fault {

@@ -6,6 +6,7 @@
 //! What is stored is rung to the other instances afterwards, on a connection beside these.
 
 mod address;
+mod batch;
 mod bells;
 mod beside;
 mod checkup;
@@ -15,7 +16,9 @@ mod due;
 mod effects;
 mod error;
 mod fact;
+mod group;
 mod key;
+mod lane;
 mod late;
 mod lease;
 mod line;
@@ -27,15 +30,17 @@ mod read;
 mod rows;
 mod schema;
 mod shown;
+mod start;
 mod step;
 mod tidy;
 mod tls;
+mod tools;
 mod watch;
 
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
@@ -55,6 +60,8 @@ use self::bells::Bells;
 pub use self::checkup::checkup_postgres;
 use self::dial::Dialer;
 use self::error::Fault;
+use self::group::{Answer, Kind, Member, Waiting};
+use self::lane::Rows;
 use self::lease::Lease;
 use self::line::Work;
 pub use self::options::PostgresOptions;
@@ -75,6 +82,9 @@ const AGAIN_MAX: u32 = 8;
 /// instances together open in that time.
 const COUNT_BELIEVED: Duration = Duration::from_secs(1);
 const COUNT_MARGIN: u64 = 30_000;
+
+/// The time now.
+const TIME: &str = concat!("SELECT ", now!("1"));
 
 /// Does an operation, and does it again while another transaction is in its way, each time after a wait of another length.
 macro_rules! again {
@@ -114,6 +124,12 @@ pub struct PostgresStore {
     options: PostgresOptions,
     closed: AtomicBool,
     operations: AtomicU64,
+    /// Operations that another one's commit did for.
+    shared: AtomicU64,
+    waiting: Mutex<Waiting>,
+    tool_sets: tools::Known,
+    /// Itself, for whoever writes for others.
+    me: Weak<Self>,
     counts: Mutex<HashMap<TenantId, (Instant, u64)>>,
 }
 
@@ -141,7 +157,8 @@ impl PostgresStore {
             PostgresOptions { pending_max: options.pending_max.min(PENDING_PER_TENANT_MAX), ..options };
         let instance = InstanceId(uuid::Uuid::now_v7());
         let lease = Arc::new(Lease::new(instance, options.clock.clone()));
-        let store = Arc::new(Self {
+        let store = Arc::new_cyclic(|me| Self {
+            me: Weak::clone(me),
             instance,
             pool,
             bells: Arc::new(Bells::new(instance, Arc::clone(&lease))),
@@ -151,6 +168,9 @@ impl PostgresStore {
             options,
             closed: AtomicBool::new(false),
             operations: AtomicU64::new(0),
+            shared: AtomicU64::new(0),
+            waiting: Mutex::default(),
+            tool_sets: Mutex::default(),
             counts: Mutex::default(),
         });
         // As long as it takes: a large database may have to be rewritten.
@@ -203,9 +223,14 @@ impl PostgresStore {
         counts.insert(tenant.clone(), (Instant::now(), count));
     }
 
+    /// What asks for the time.
+    fn asks_time(&self) -> Rows<'static> {
+        Rows::new(TIME, vec![Box::new(self.given())])
+    }
+
     async fn try_now(&self) -> Done<Timestamp> {
         let client = self.connection(Work::New).await?;
-        let statement = client.prepare_cached(concat!("SELECT ", now!("1"))).await?;
+        let statement = client.prepare_cached(TIME).await?;
         Ok(from_ms(client.query_one(&statement, &[&self.given()]).await?.try_get(0)?))
     }
 }
@@ -235,7 +260,7 @@ impl Store for PostgresStore {
             lease_left: left,
             lease_lapses: self.lease.lapses(),
             others: self.lease.others(),
-            waiting: self.pool.status().waiting as u64,
+            waiting: (self.pool.status().waiting + self.waiting().len()) as u64,
             refused: self.refused.load(Ordering::Relaxed),
         })
     }
@@ -251,7 +276,9 @@ impl Store for PostgresStore {
     async fn start(&self, cx: &Context, start: StartRun) -> Result<Started> {
         self.begin()?;
         let (new, key) = Prepared::start(cx, start)?;
-        let started = again!(self, self.try_start(cx, &new, key.as_ref()))?;
+        let member = Arc::new(Member { cx: cx.clone(), new, kind: Kind::Start { key } });
+        let Answer::Started(started) = again!(self, self.write(&member))? else { return Err(mistaken()) };
+        let new = &member.new;
         if matches!(started, Started::Created { .. }) {
             self.bells.ring(new.run, 0, new.opened.iter().map(|opened| opened.request));
         }
@@ -265,7 +292,9 @@ impl Store for PostgresStore {
         if new.executions.iter().any(|line| matches!(line, LedgerLine::Started { .. })) {
             self.lease.held()?;
         }
-        let committed = again!(self, self.try_commit(cx, &new, epoch, expected_seq))?;
+        let member = Arc::new(Member { cx: cx.clone(), new, kind: Kind::Step { epoch, expected_seq } });
+        let Answer::Committed(committed) = again!(self, self.write(&member))? else { return Err(mistaken()) };
+        let new = &member.new;
         if matches!(committed, Committed::Done { .. }) && !new.events.is_empty() {
             let opened = new.opened.iter().map(|opened| opened.request);
             let closed = new.closed.iter().map(|closed| closed.request);
@@ -461,7 +490,8 @@ impl Store for PostgresStore {
         self.open()?;
         let stats = again!(self, self.try_stats())?;
         let operations = self.operations.load(Ordering::Relaxed);
-        Ok(Stats { commits: operations, operations, ..stats })
+        let commits = operations.saturating_sub(self.shared.load(Ordering::Relaxed));
+        Ok(Stats { commits, operations, ..stats })
     }
 
     /// Lets go of the lease: another instance takes this one's runs over at once.
@@ -475,6 +505,10 @@ impl Store for PostgresStore {
         }
         Ok(())
     }
+}
+
+fn mistaken() -> Error {
+    Error::CommitUnknown("the writer answered something else".into())
 }
 
 impl Drop for PostgresStore {

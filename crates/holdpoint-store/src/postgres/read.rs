@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use deadpool_postgres::{GenericClient, Transaction};
 use holdpoint_core::message::Message;
-use holdpoint_core::tool::ToolDefinition;
 use holdpoint_protocol::{
     ConversationId, Event, EventBody, Interaction, InteractionStatus, Page, Pending, RequestId, RunId,
     RunStatus, RunView,
@@ -52,7 +51,7 @@ impl PostgresStore {
             }
         }
         let open = open_round(&view, tenant, run, row.run.round()).await?;
-        let tools = tools(&view, tenant, row.tool_digest.as_deref()).await?;
+        let tools = self.tools(&view, &cx.tenant, row.tool_digest.as_deref()).await?;
         Ok(Some(Loaded {
             open,
             facts,
@@ -369,19 +368,6 @@ async fn messages_from(
     // The answers of a round are written as they come, and read in the order of the calls.
     late.sort_by_key(|(round, slot, _)| (*round, *slot));
     Ok(late)
-}
-
-async fn tools(
-    client: &impl GenericClient,
-    tenant: &str,
-    digest: Option<&[u8]>,
-) -> Done<Arc<[ToolDefinition]>> {
-    let Some(digest) = digest else { return Ok(Arc::from([])) };
-    let sql = "SELECT tools FROM tool_set WHERE tenant_id = $1 AND digest = $2";
-    let statement = client.prepare_cached(sql).await?;
-    let row = client.query_one(&statement, &[&tenant, &digest]).await?;
-    let body = compact::unpress(row.try_get(0)?)?;
-    Ok(serde_json::from_slice(&body).map_err(|error| Error::Corrupt(format!("a tool set: {error}")))?)
 }
 
 /// The event with this number.

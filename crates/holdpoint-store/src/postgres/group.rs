@@ -1,0 +1,300 @@
+//! Steps and starts of several runs share a transaction. Whoever writes takes everything that waits at that moment, and never
+//! waits for more: one that comes alone goes at once.
+//!
+//! A member that is refused does not concern the others. One that would have to wait - somebody else holds its row - is left
+//! out, and goes again by itself, where it waits for that row and keeps nobody. When a statement fails, all of them go again
+//! by themselves: each then stands or falls alone.
+
+use std::collections::{HashSet, VecDeque};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, MutexGuard, PoisonError};
+
+use tokio::sync::oneshot;
+
+use super::batch::Batch;
+use super::error::Fault;
+use super::lane::Lane;
+use super::rows::{self, Done};
+use super::start::{self, Start};
+use super::step::{self, Step};
+use super::{PostgresStore, Work};
+use crate::failpoint::failpoint;
+use crate::prepared::Prepared;
+use crate::{Committed, Context, Error, IdempotencyKey, Started};
+
+/// Members of a group, at most.
+const GROUP_MAX: usize = 64;
+/// Groups that are written at the same time, at most.
+const WRITERS_MAX: usize = 2;
+
+/// What is to be written.
+#[derive(Debug)]
+pub(super) struct Member {
+    pub(super) cx: Context,
+    pub(super) new: Prepared,
+    pub(super) kind: Kind,
+}
+
+#[derive(Debug)]
+pub(super) enum Kind {
+    Step { epoch: u64, expected_seq: u64 },
+    Start { key: Option<IdempotencyKey> },
+}
+
+/// What came of it.
+#[derive(Debug)]
+pub(super) enum Answer {
+    Committed(Committed),
+    Started(Started),
+}
+
+/// What came of a member in its group.
+#[derive(Debug)]
+pub(super) enum Outcome {
+    Answered(Answer),
+    Refused(Error),
+    /// Somebody else holds what it needs.
+    Held,
+}
+
+/// What waits to be written, and how many write.
+#[derive(Debug, Default)]
+pub(super) struct Waiting {
+    entries: VecDeque<Entry>,
+    writers: usize,
+}
+
+#[derive(Debug)]
+struct Entry {
+    member: Arc<Member>,
+    reply: oneshot::Sender<Done<Answer>>,
+}
+
+impl Member {
+    /// A result that is to be stored goes in where what begins is turned away.
+    fn work(&self) -> Work {
+        match self.kind {
+            Kind::Step { .. } => Work::Own,
+            Kind::Start { .. } => Work::New,
+        }
+    }
+}
+
+impl Waiting {
+    pub(super) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// The next group: of each run one, of each conversation one start. Those whose caller has gone are not begun.
+    fn take(&mut self) -> Vec<Entry> {
+        let mut group: Vec<Entry> = Vec::new();
+        let mut left = VecDeque::new();
+        let (mut runs, mut conversations) = (HashSet::new(), HashSet::new());
+        while group.len() < GROUP_MAX
+            && let Some(entry) = self.entries.pop_front()
+        {
+            if entry.reply.is_closed() {
+                continue;
+            }
+            let Member { cx, new, kind } = &*entry.member;
+            let joins = runs.insert(new.run)
+                && (matches!(kind, Kind::Step { .. })
+                    || conversations.insert((cx.tenant.clone(), new.conversation.clone())));
+            if joins { group.push(entry) } else { left.push_back(entry) }
+        }
+        left.append(&mut self.entries);
+        self.entries = left;
+        group
+    }
+}
+
+/// One who writes, until nothing waits. Whose task ends before that leaves nobody waiting for nobody.
+struct Writer {
+    store: Arc<PostgresStore>,
+    writes: bool,
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        if self.writes {
+            let mut waiting = self.store.waiting();
+            waiting.writers -= 1;
+            if waiting.writers == 0 {
+                waiting.entries.clear();
+            }
+        }
+    }
+}
+
+impl PostgresStore {
+    pub(super) fn waiting(&self) -> MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Has it written, with whatever else is to be written now, and returns when it is durable.
+    pub(super) async fn write(&self, member: &Arc<Member>) -> Done<Answer> {
+        let (reply, answer) = oneshot::channel();
+        {
+            let mut waiting = self.waiting();
+            self.refuse_if_full(member.work(), waiting.len())?;
+            waiting.entries.push_back(Entry { member: Arc::clone(member), reply });
+            if waiting.writers < WRITERS_MAX
+                && let Some(store) = self.me.upgrade()
+            {
+                waiting.writers += 1;
+                tokio::spawn(Writer { store, writes: true }.write_groups());
+            }
+        }
+        let gone = |_| Err(Error::CommitUnknown("the writer is gone".into()).into());
+        answer.await.unwrap_or_else(gone)
+    }
+
+    async fn write_group(self: &Arc<Self>, group: Vec<Entry>) {
+        let members: Vec<&Member> = group.iter().map(|entry| &*entry.member).collect();
+        let work = members.iter().map(|member| member.work());
+        let work = work.reduce(|all, one| if one == Work::Own { one } else { all }).unwrap_or(Work::New);
+        let written = match self.lane(work).await {
+            Ok(lane) => self.in_time(self.write_in(lane, &members, false)).await,
+            // Nothing was asked yet, and would not be if each tried by itself.
+            Err(fault) => return group.into_iter().for_each(|entry| entry.answer(Err(fault.clone()))),
+        };
+        match written {
+            Ok(outcomes) => {
+                for (entry, outcome) in group.into_iter().zip(outcomes) {
+                    match outcome {
+                        Outcome::Answered(answer) => entry.answer(Ok(answer)),
+                        Outcome::Refused(error) => entry.answer(Err(error.into())),
+                        Outcome::Held => self.write_alone(entry),
+                    }
+                }
+            }
+            Err(fault) if group.len() == 1 || fault.is_unknown() => {
+                group.into_iter().for_each(|entry| entry.answer(Err(fault.clone())));
+            }
+            Err(_) => group.into_iter().for_each(|entry| self.write_alone(entry)),
+        }
+    }
+
+    /// A group of one, which waits for the rows it needs.
+    fn write_alone(self: &Arc<Self>, entry: Entry) {
+        let store = Arc::clone(self);
+        tokio::spawn(async move {
+            let alone = async {
+                let lane = store.lane(entry.member.work()).await?;
+                store.write_in(lane, &[&*entry.member], true).await
+            };
+            let answer = match store.in_time(alone).await.map(|mut outcomes| outcomes.pop()) {
+                Ok(Some(Outcome::Answered(answer))) => Ok(answer),
+                Ok(Some(Outcome::Refused(error))) => Err(error.into()),
+                Ok(Some(Outcome::Held) | None) => {
+                    Err(Fault::Again(Error::Unavailable("another transaction is in the way".into())))
+                }
+                Err(fault) => Err(fault),
+            };
+            entry.answer(answer);
+        });
+    }
+
+    /// One transaction for all of them.
+    async fn write_in(&self, lane: Lane, members: &[&Member], wait: bool) -> Done<Vec<Outcome>> {
+        let (outcomes, batch) = match self.look(&lane, members, wait).await {
+            Ok((outcomes, batch)) if batch.is_empty() => {
+                lane.roll_back().await;
+                return Ok(outcomes);
+            }
+            Ok(looked) => looked,
+            Err(fault) => {
+                lane.roll_back().await;
+                return Err(fault);
+            }
+        };
+        let writes = batch.writes(self)?;
+        pass(&batch, "before_commit");
+        if let Err(fault) = lane.write(&writes).await {
+            lane.roll_back().await;
+            return Err(fault);
+        }
+        lane.end();
+        pass(&batch, "after_commit");
+        for (member, tools) in batch.tools() {
+            self.know_tools(&member.cx.tenant, tools.digest.as_bytes(), &tools.tools);
+        }
+        self.shared.fetch_add(batch.len() as u64 - 1, Ordering::Relaxed);
+        Ok(outcomes)
+    }
+
+    /// Locks and reads what the members need, all of it in one flight; what becomes of each, and what is to be written.
+    async fn look<'a>(
+        &self,
+        lane: &Lane,
+        members: &[&'a Member],
+        wait: bool,
+    ) -> Done<(Vec<Outcome>, Batch<'a>)> {
+        let (mut steps, mut starts) = (Vec::new(), Vec::new());
+        for (n, &member) in (0..).zip(members) {
+            match &member.kind {
+                Kind::Step { epoch, expected_seq } => {
+                    steps.push(Step { n, member, epoch: *epoch, expected_seq: *expected_seq });
+                }
+                Kind::Start { key } => starts.push(Start { n, member, key: key.as_ref() }),
+            }
+        }
+        let [requests, runs, spent] = step::asked(&steps, wait);
+        let [keys, conversations, stand, there] = start::asked(&starts, wait);
+        let asked = [requests, runs, spent, keys, conversations, stand, there, Some(self.asks_time())];
+        let [requests, runs, spent, keys, conversations, stand, there, now] = lane.begin(asked).await?;
+        let now = rows::time(&now)?;
+        let mut stored = step::found([requests, runs, spent], now)?;
+        let mut known = start::found(&starts, [keys, conversations, stand, there], now)?;
+
+        let (mut outcomes, mut batch) = (Vec::new(), Batch::default());
+        let (mut steps, mut starts) = (steps.iter(), starts.iter());
+        for member in members {
+            let next = match &member.kind {
+                Kind::Step { .. } => steps.next().map(|step| self.step_of(step, &mut stored, wait)),
+                Kind::Start { .. } => match starts.next() {
+                    Some(start) => Some(self.start_of(lane.client()?, start, &mut known).await?),
+                    None => None,
+                },
+            };
+            let Some((outcome, moved)) = next else { continue };
+            outcomes.push(outcome);
+            batch.extend(moved);
+        }
+        Ok((outcomes, batch))
+    }
+}
+
+impl Writer {
+    async fn write_groups(mut self) {
+        while let Some(group) = self.next() {
+            self.store.write_group(group).await;
+        }
+    }
+
+    /// What waits now. When nothing does, whoever comes next finds one writer less.
+    fn next(&mut self) -> Option<Vec<Entry>> {
+        let mut waiting = self.store.waiting();
+        let group = waiting.take();
+        if group.is_empty() {
+            waiting.writers -= 1;
+            self.writes = false;
+            return None;
+        }
+        Some(group)
+    }
+}
+
+impl Entry {
+    fn answer(self, answer: Done<Answer>) {
+        // Nobody may be waiting any more: what is committed stands all the same.
+        let _ = self.reply.send(answer);
+    }
+}
+
+/// Named only where they are built in: the name is put together anew each time.
+fn pass(batch: &Batch<'_>, place: &str) {
+    if cfg!(feature = "failpoints") {
+        batch.names().for_each(|name| failpoint(&format!("store.{name}.{place}")));
+    }
+}

@@ -134,16 +134,16 @@ impl PostgresStore {
     /// Has it written, with whatever else is to be written now, and returns when it is durable.
     pub(super) async fn write(&self, member: &Arc<Member>) -> Done<Answer> {
         let (reply, answer) = oneshot::channel();
-        {
+        let one_more = {
             let mut waiting = self.waiting();
             self.refuse_if_full(member.work(), waiting.len())?;
             waiting.entries.push_back(Entry { member: Arc::clone(member), reply });
-            if waiting.writers < WRITERS_MAX
-                && let Some(store) = self.me.upgrade()
-            {
-                waiting.writers += 1;
-                tokio::spawn(Writer { store, writes: true }.write_groups());
-            }
+            let one_more = (waiting.writers < WRITERS_MAX).then(|| self.me.upgrade()).flatten();
+            waiting.writers += usize::from(one_more.is_some());
+            one_more
+        };
+        if let Some(store) = one_more {
+            tokio::spawn(Writer { store, writes: true }.write_groups());
         }
         let gone = |_| Err(Error::CommitUnknown("the writer is gone".into()).into());
         answer.await.unwrap_or_else(gone)

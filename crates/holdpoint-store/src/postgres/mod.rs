@@ -23,6 +23,7 @@ mod late;
 mod lease;
 mod line;
 mod listen;
+mod load;
 mod options;
 mod partitions;
 mod pooler;

@@ -7,17 +7,19 @@ use holdpoint_protocol::{InstanceId, RunId};
 use uuid::Uuid;
 
 use super::PostgresStore;
-use super::group::{Kind, Member};
+use super::decide::Happened;
+use super::group::Outcome;
 use super::key::{self, Kept};
 use super::lane::{Column, Rows, column};
 use super::rows::{Done, Head};
 use crate::chain::ms;
 use crate::prepared::Prepared;
-use crate::{Error, Next, ToolSet, codes, compact, facts, stored};
+use crate::{Context, Error, Next, ToolSet, codes, compact, facts, stored};
 
 /// A member that is written: its run's numbers after it, and its journal entry.
 pub(super) struct Moved<'a> {
-    member: &'a Member,
+    cx: &'a Context,
+    new: &'a Prepared,
     pub(super) head: Head,
     first_seq: u64,
     entry: Vec<u8>,
@@ -33,8 +35,13 @@ pub(super) struct Begun<'a> {
 }
 
 impl<'a> Moved<'a> {
-    pub(super) fn new(member: &'a Member, mut head: Head, me: InstanceId, begun: Option<Begun<'a>>) -> Self {
-        let new = &member.new;
+    pub(super) fn new(
+        cx: &'a Context,
+        new: &'a Prepared,
+        mut head: Head,
+        me: InstanceId,
+        begun: Option<Begun<'a>>,
+    ) -> Self {
         let first_seq = head.next_seq;
         let mut entry = new.content.clone();
         for record in &new.audit {
@@ -51,47 +58,62 @@ impl<'a> Moved<'a> {
             Next::Suspend | Next::End => (None, None),
             Next::Later(after) => (None, Some(ms(crate::clock::after(head.now, after)))),
         };
-        Self { member, head, first_seq, entry: entry.finish(), owner, wake_at, begun }
-    }
-
-    fn new_of(&self) -> &'a Prepared {
-        &self.member.new
+        Self { cx, new, head, first_seq, entry: entry.finish(), owner, wake_at, begun }
     }
 
     fn tenant(&self) -> &'a str {
-        self.member.cx.tenant.as_str()
+        self.cx.tenant.as_str()
     }
 
     fn run(&self) -> Uuid {
-        self.member.new.run.0
+        self.new.run.0
     }
 }
 
-/// The members of a group that are written.
+/// What a member writes.
+pub(super) enum Write<'a> {
+    Moved(Moved<'a>),
+    Happened(Happened<'a>),
+}
+
+/// What the members of a group write, of each run one.
 #[derive(Default)]
 pub(super) struct Batch<'a> {
+    runs: HashSet<Uuid>,
     moved: Vec<Moved<'a>>,
+    happened: Vec<Happened<'a>>,
 }
 
 impl<'a> Batch<'a> {
-    pub(super) fn extend(&mut self, moved: Option<Moved<'a>>) {
-        self.moved.extend(moved);
+    /// Adds what a member writes, if it does. When another one was faster with its run, it goes again by itself.
+    pub(super) fn add(&mut self, outcome: Outcome, write: Option<Write<'a>>) -> Outcome {
+        let Some(write) = write else { return outcome };
+        let run = match &write {
+            Write::Moved(moved) => moved.run(),
+            Write::Happened(happened) => happened.run.0,
+        };
+        if !self.runs.insert(run) {
+            return Outcome::Held;
+        }
+        match write {
+            Write::Moved(moved) => self.moved.push(moved),
+            Write::Happened(happened) => self.happened.push(happened),
+        }
+        outcome
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.moved.is_empty()
+        self.runs.is_empty()
     }
 
     pub(super) fn len(&self) -> usize {
-        self.moved.len()
+        self.runs.len()
     }
 
     /// What each is called at its failpoints.
     pub(super) fn names(&self) -> impl Iterator<Item = &'static str> {
-        self.moved.iter().map(|moved| match moved.member.kind {
-            Kind::Step { .. } => "commit",
-            Kind::Start { .. } => "start",
-        })
+        let moved = self.moved.iter().map(|moved| if moved.begun.is_some() { "start" } else { "commit" });
+        moved.chain(self.happened.iter().map(|_| "decide"))
     }
 
     /// All statements, in the order in which they are sent.
@@ -110,24 +132,30 @@ impl<'a> Batch<'a> {
         }
         writes.extend(runs_begun(&starts));
         writes.extend(runs_moved(&steps));
+        writes.extend(runs_happened(&self.happened));
         writes.extend(self.journal());
         Ok(writes)
     }
 
     /// The tool sets of the members, each with its tenant.
-    pub(super) fn tools(&self) -> impl Iterator<Item = (&'a Member, &'a ToolSet)> {
-        self.moved.iter().filter_map(|moved| Some((moved.member, moved.member.new.tools.as_ref()?)))
+    pub(super) fn tools(&self) -> impl Iterator<Item = (&'a Context, &'a ToolSet)> {
+        self.moved.iter().filter_map(|moved| Some((moved.cx, moved.new.tools.as_ref()?)))
     }
 
     fn closed(&self) -> Done<Option<Rows<'_>>> {
         let mut rows = Vec::new();
         for moved in &self.moved {
-            let new = moved.new_of();
+            let new = moved.new;
             for closed in &new.closed {
                 let (status, closure) =
                     facts::closed_by_run(closed.request, closed.why, &new.events, moved.head.now);
                 let status = codes::request_status::code(status) as i16;
                 rows.push((moved.tenant(), closed.request.0, status, compact::write(new.run, &closure)?));
+            }
+        }
+        for happened in &self.happened {
+            if let Some((request, status, closure)) = &happened.closed {
+                rows.push((happened.tenant, *request, *status, closure.clone()));
             }
         }
         let sql = "UPDATE request q SET status = k.status, closure = k.closure \
@@ -145,8 +173,8 @@ impl<'a> Batch<'a> {
     fn opened(&self) -> Done<Option<Rows<'_>>> {
         let mut rows: Vec<(&Moved<'_>, &Opened, Option<Vec<u8>>)> = Vec::new();
         for moved in &self.moved {
-            for opened in &moved.new_of().opened {
-                rows.push((moved, opened, stored::terms_bytes(moved.new_of().run, &opened.terms)?));
+            for opened in &moved.new.opened {
+                rows.push((moved, opened, stored::terms_bytes(moved.new.run, &opened.terms)?));
             }
         }
         let sql = "INSERT INTO request (tenant_id, request_id, run_id, seq, round, call, kind, revision, digest, deadline, \
@@ -176,7 +204,7 @@ impl<'a> Batch<'a> {
 
     fn executions_started(&self) -> Option<Rows<'_>> {
         let lines = self.moved.iter().flat_map(|moved| {
-            moved.new_of().executions.iter().filter_map(move |line| match line {
+            moved.new.executions.iter().filter_map(move |line| match line {
                 LedgerLine::Started { call, attempt, digest, request, .. } => {
                     Some((moved, *call, *attempt, digest.as_bytes().to_vec(), request.map(|id| id.0)))
                 }
@@ -202,7 +230,7 @@ impl<'a> Batch<'a> {
 
     fn executions_ended(&self) -> Option<Rows<'_>> {
         let lines = self.moved.iter().flat_map(|moved| {
-            moved.new_of().executions.iter().filter_map(move |line| match line {
+            moved.new.executions.iter().filter_map(move |line| match line {
                 LedgerLine::Ended { call, attempt, status, executed } => {
                     Some((moved, *call, *attempt, status.as_str(), executed.as_str()))
                 }
@@ -232,11 +260,10 @@ impl<'a> Batch<'a> {
     fn tool_sets(&self, store: &PostgresStore) -> Done<Option<Rows<'_>>> {
         let mut seen = HashSet::new();
         let mut rows = Vec::new();
-        for (member, tools) in self.tools() {
+        for (cx, tools) in self.tools() {
             let digest = tools.digest.as_bytes().to_vec();
-            let tenant = member.cx.tenant.as_str();
-            if store.known_tools(&member.cx.tenant, &digest).is_some() || !seen.insert((tenant, tools.digest))
-            {
+            let tenant = cx.tenant.as_str();
+            if store.known_tools(&cx.tenant, &digest).is_some() || !seen.insert((tenant, tools.digest)) {
                 continue;
             }
             let body =
@@ -256,15 +283,17 @@ impl<'a> Batch<'a> {
     /// Adds an entry to each run's journal, under the number of its last event. One without events goes to the end of the newest
     /// entry.
     fn journal(&self) -> Option<Rows<'_>> {
-        let rows: Vec<_> = self.moved.iter().filter(|moved| !moved.entry.is_empty()).collect();
+        let moved = self.moved.iter().map(|moved| (moved.tenant(), moved.run(), &moved.head, &moved.entry));
+        let happened = self.happened.iter().map(|it| (it.tenant, it.run.0, &it.head, &it.entry));
+        let rows: Vec<_> = moved.chain(happened).filter(|(.., entry)| !entry.is_empty()).collect();
         let sql = "INSERT INTO journal AS newest (tenant_id, run_id, seq, body) \
                    SELECT * FROM unnest($1::text[], $2::uuid[], $3::bigint[], $4::bytea[]) \
                    ON CONFLICT (tenant_id, run_id, seq) DO UPDATE SET body = newest.body || excluded.body";
         let columns: Vec<Column<'_>> = vec![
-            column(&rows, |moved| moved.tenant()),
-            column(&rows, |moved| moved.run()),
-            column(&rows, |moved| (moved.head.next_seq - 1) as i64),
-            column(&rows, |moved| moved.entry.as_slice()),
+            column(&rows, |row| row.0),
+            column(&rows, |row| row.1),
+            column(&rows, |row| (row.2.next_seq - 1) as i64),
+            column(&rows, |row| row.3.as_slice()),
         ];
         Rows::some(sql, &rows, columns)
     }
@@ -275,13 +304,13 @@ fn conversations<'a>(starts: &[&'a Moved<'_>]) -> Vec<Rows<'a>> {
     let continues = |moved: &&&Moved<'_>| moved.begun.as_ref().is_some_and(|begun| begun.previous.is_some());
     let (known, mut new): (Vec<&Moved<'_>>, Vec<&Moved<'_>>) =
         starts.iter().partition(|moved| continues(&moved));
-    new.sort_by_key(|moved| (moved.tenant(), &moved.new_of().conversation));
+    new.sort_by_key(|moved| (moved.tenant(), &moved.new.conversation));
     let columns = |rows: &[&'a Moved<'_>]| {
         let columns: Vec<Column<'a>> = vec![
-            column(rows, |moved| moved.member.cx.tenant.as_str()),
-            column(rows, |moved| moved.member.new.conversation.as_str()),
-            column(rows, |moved| moved.member.cx.actor.as_str()),
-            column(rows, |moved| moved.member.new.run.0),
+            column(rows, |moved| moved.cx.tenant.as_str()),
+            column(rows, |moved| moved.new.conversation.as_str()),
+            column(rows, |moved| moved.cx.actor.as_str()),
+            column(rows, |moved| moved.new.run.0),
         ];
         columns
     };
@@ -309,7 +338,7 @@ fn runs_begun<'a>(starts: &[&'a Moved<'_>]) -> Option<Rows<'a>> {
                actor, previous)";
     let mut columns = numbers(starts);
     columns.push(column(starts, |moved| ms(moved.head.now)));
-    columns.push(column(starts, |moved| moved.member.cx.actor.as_str()));
+    columns.push(column(starts, |moved| moved.cx.actor.as_str()));
     columns.push(column(starts, |moved| moved.begun.as_ref()?.previous.map(|run| run.0)));
     Rows::some(sql, starts, columns)
 }
@@ -325,16 +354,38 @@ fn runs_moved<'a>(steps: &[&'a Moved<'_>]) -> Option<Rows<'a>> {
                progress) \
                WHERE r.tenant_id = k.tenant AND r.run_id = k.run";
     let mut columns = numbers(steps);
-    columns.push(column(steps, |moved| moved.member.new.progress));
+    columns.push(column(steps, |moved| moved.new.progress));
     Rows::some(sql, steps, columns)
+}
+
+fn runs_happened<'a>(rows: &'a [Happened<'_>]) -> Option<Rows<'a>> {
+    let sql = "UPDATE run r SET status = k.status, next_seq = k.next_seq, open_requests = k.open, audit_records = k.records, \
+               audit_hash = k.hash, owner = k.owner, wake_at = k.wake_at, epoch = k.epoch \
+               FROM unnest($1::text[], $2::uuid[], $3::smallint[], $4::bigint[], $5::integer[], $6::bigint[], $7::bytea[], \
+               $8::uuid[], $9::bigint[], $10::bigint[]) \
+               AS k(tenant, run, status, next_seq, open, records, hash, owner, wake_at, epoch) \
+               WHERE r.tenant_id = k.tenant AND r.run_id = k.run";
+    let columns: Vec<Column<'a>> = vec![
+        column(rows, |it| it.tenant.to_owned()),
+        column(rows, |it| it.run.0),
+        column(rows, |it| it.status),
+        column(rows, |it| it.head.next_seq as i64),
+        column(rows, |it| it.head.open as i32),
+        column(rows, |it| it.head.chain.records as i64),
+        column(rows, |it| it.head.chain.hash.to_vec()),
+        column(rows, |it| it.head.owner),
+        column(rows, |it| it.wake_at),
+        column(rows, |it| it.head.epoch as i64),
+    ];
+    Rows::some(sql, rows, columns)
 }
 
 /// What the row of a run says after a step, the first one or any.
 fn numbers<'a>(rows: &[&'a Moved<'_>]) -> Vec<Column<'a>> {
     vec![
-        column(rows, |moved| moved.member.cx.tenant.as_str()),
-        column(rows, |moved| moved.member.new.run.0),
-        column(rows, |moved| codes::run_status::code(moved.member.new.status) as i16),
+        column(rows, |moved| moved.cx.tenant.as_str()),
+        column(rows, |moved| moved.new.run.0),
+        column(rows, |moved| codes::run_status::code(moved.new.status) as i16),
         column(rows, |moved| moved.head.next_seq as i64),
         column(rows, |moved| moved.head.open as i32),
         column(rows, |moved| moved.head.committed_round as i32),
@@ -342,7 +393,7 @@ fn numbers<'a>(rows: &[&'a Moved<'_>]) -> Vec<Column<'a>> {
         column(rows, |moved| moved.head.chain.records as i64),
         column(rows, |moved| moved.head.chain.hash.to_vec()),
         column(rows, |_| SNAPSHOT_VERSION as i32),
-        column(rows, |moved| moved.member.new.snapshot.as_slice()),
+        column(rows, |moved| moved.new.snapshot.as_slice()),
         column(rows, |moved| moved.owner),
         column(rows, |moved| moved.wake_at),
     ]

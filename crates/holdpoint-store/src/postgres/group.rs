@@ -1,17 +1,19 @@
-//! Steps and starts of several runs share a transaction. Whoever writes takes everything that waits at that moment, and never
+//! Steps, starts and decisions of several runs share a transaction. Whoever writes takes everything that waits at that moment, and never
 //! waits for more: one that comes alone goes at once.
 //!
 //! A member that is refused does not concern the others. One that would have to wait - somebody else holds its row - is left
 //! out, and goes again by itself, where it waits for that row and keeps nobody. When a statement fails, all of them go again
 //! by themselves: each then stands or falls alone.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, MutexGuard, PoisonError};
 
 use tokio::sync::oneshot;
+use uuid::Uuid;
 
-use super::batch::Batch;
+use super::batch::{Batch, Write};
+use super::decide::{self, Deciding};
 use super::error::Fault;
 use super::lane::Lane;
 use super::rows::{self, Done};
@@ -20,7 +22,7 @@ use super::step::{self, Step};
 use super::{PostgresStore, Work};
 use crate::failpoint::failpoint;
 use crate::prepared::Prepared;
-use crate::{Committed, Context, Error, IdempotencyKey, Started};
+use crate::{Committed, Context, Decide, DecideReply, Error, IdempotencyKey, Started};
 
 /// Members of a group, at most.
 const GROUP_MAX: usize = 64;
@@ -31,14 +33,14 @@ const WRITERS_MAX: usize = 2;
 #[derive(Debug)]
 pub(super) struct Member {
     pub(super) cx: Context,
-    pub(super) new: Prepared,
     pub(super) kind: Kind,
 }
 
 #[derive(Debug)]
 pub(super) enum Kind {
-    Step { epoch: u64, expected_seq: u64 },
-    Start { key: Option<IdempotencyKey> },
+    Step { new: Prepared, epoch: u64, expected_seq: u64 },
+    Start { new: Prepared, key: Option<IdempotencyKey> },
+    Decision(Decide),
 }
 
 /// What came of it.
@@ -46,6 +48,7 @@ pub(super) enum Kind {
 pub(super) enum Answer {
     Committed(Committed),
     Started(Started),
+    Decided(Box<DecideReply>),
 }
 
 /// What came of a member in its group.
@@ -75,7 +78,17 @@ impl Member {
     fn work(&self) -> Work {
         match self.kind {
             Kind::Step { .. } => Work::Own,
-            Kind::Start { .. } => Work::New,
+            Kind::Start { .. } | Kind::Decision(_) => Work::New,
+        }
+    }
+
+    /// What no other member of its group is about: its run, the conversation of a new one, the request of a decision.
+    fn about(&self) -> (&str, &str, Uuid) {
+        let tenant = self.cx.tenant.as_str();
+        match &self.kind {
+            Kind::Step { new, .. } => (tenant, "", new.run.0),
+            Kind::Start { new, .. } => (tenant, &new.conversation, Uuid::nil()),
+            Kind::Decision(decide) => (tenant, "", decide.request.0),
         }
     }
 }
@@ -85,21 +98,17 @@ impl Waiting {
         self.entries.len()
     }
 
-    /// The next group: of each run one, of each conversation one start. Those whose caller has gone are not begun.
+    /// The next group. Those whose caller has gone are not begun.
     fn take(&mut self) -> Vec<Entry> {
         let mut group: Vec<Entry> = Vec::new();
         let mut left = VecDeque::new();
-        let (mut runs, mut conversations) = (HashSet::new(), HashSet::new());
         while group.len() < GROUP_MAX
             && let Some(entry) = self.entries.pop_front()
         {
             if entry.reply.is_closed() {
                 continue;
             }
-            let Member { cx, new, kind } = &*entry.member;
-            let joins = runs.insert(new.run)
-                && (matches!(kind, Kind::Step { .. })
-                    || conversations.insert((cx.tenant.clone(), new.conversation.clone())));
+            let joins = group.iter().all(|other| other.member.about() != entry.member.about());
             if joins { group.push(entry) } else { left.push_back(entry) }
         }
         left.append(&mut self.entries);
@@ -149,15 +158,9 @@ impl PostgresStore {
         answer.await.unwrap_or_else(gone)
     }
 
-    async fn write_group(self: &Arc<Self>, group: Vec<Entry>) {
+    async fn write_group(self: &Arc<Self>, lane: Lane, group: Vec<Entry>) {
         let members: Vec<&Member> = group.iter().map(|entry| &*entry.member).collect();
-        let work = members.iter().map(|member| member.work());
-        let work = work.reduce(|all, one| if one == Work::Own { one } else { all }).unwrap_or(Work::New);
-        let written = match self.lane(work).await {
-            Ok(lane) => self.in_time(self.write_in(lane, &members, false)).await,
-            // Nothing was asked yet, and would not be if each tried by itself.
-            Err(fault) => return group.into_iter().for_each(|entry| entry.answer(Err(fault.clone()))),
-        };
+        let written = self.in_time(self.write_in(lane, &members, false)).await;
         match written {
             Ok(outcomes) => {
                 for (entry, outcome) in group.into_iter().zip(outcomes) {
@@ -216,8 +219,8 @@ impl PostgresStore {
         }
         lane.end();
         pass(&batch, "after_commit");
-        for (member, tools) in batch.tools() {
-            self.know_tools(&member.cx.tenant, tools.digest.as_bytes(), &tools.tools);
+        for (cx, tools) in batch.tools() {
+            self.know_tools(&cx.tenant, tools.digest.as_bytes(), &tools.tools);
         }
         self.shared.fetch_add(batch.len() as u64 - 1, Ordering::Relaxed);
         Ok(outcomes)
@@ -230,36 +233,54 @@ impl PostgresStore {
         members: &[&'a Member],
         wait: bool,
     ) -> Done<(Vec<Outcome>, Batch<'a>)> {
-        let (mut steps, mut starts) = (Vec::new(), Vec::new());
-        for (n, &member) in (0..).zip(members) {
+        let (mut steps, mut starts, mut decisions) = (Vec::new(), Vec::new(), Vec::new());
+        for (n, member) in (0..).zip(members) {
+            let cx = &member.cx;
             match &member.kind {
-                Kind::Step { epoch, expected_seq } => {
-                    steps.push(Step { n, member, epoch: *epoch, expected_seq: *expected_seq });
+                Kind::Step { new, epoch, expected_seq } => {
+                    steps.push(Step { n, cx, new, epoch: *epoch, expected_seq: *expected_seq });
                 }
-                Kind::Start { key } => starts.push(Start { n, member, key: key.as_ref() }),
+                Kind::Start { new, key } => starts.push(Start { n, cx, new, key: key.as_ref() }),
+                Kind::Decision(decide) => decisions.push(Deciding { n, cx, decide }),
             }
         }
-        let [requests, runs, spent] = step::asked(&steps, wait);
-        let [keys, conversations, stand, there] = start::asked(&starts, wait);
-        let asked = [requests, runs, spent, keys, conversations, stand, there, Some(self.asks_time())];
-        let [requests, runs, spent, keys, conversations, stand, there, now] = lane.begin(asked).await?;
+        let [requests, runs, read] = step::asked(&steps, &decisions, wait);
+        let [open, decided] = decide::asked(&decisions, self.given(), wait);
+        let [conversations, stand, there, keys] = start::asked(&starts, wait);
+        let asked =
+            [requests, open, runs, decided, read, conversations, stand, there, keys, Some(self.asks_time())];
+        let [requests, open, runs, decided, read, conversations, stand, there, keys, now] =
+            lane.begin(asked).await?;
         let now = rows::time(&now)?;
-        let mut stored = step::found([requests, runs, spent], now)?;
-        let mut known = start::found(&starts, [keys, conversations, stand, there], now)?;
+        let mut stored = step::found([requests, runs, read], now)?;
+        let mut faced = decide::found([open, decided], now)?;
+        let mut known = start::found(&starts, [conversations, stand, there, keys], now)?;
 
         let (mut outcomes, mut batch) = (Vec::new(), Batch::default());
-        let (mut steps, mut starts) = (steps.iter(), starts.iter());
+        let (mut steps, mut starts, mut decisions) = (steps.iter(), starts.iter(), decisions.iter());
         for member in members {
-            let next = match &member.kind {
-                Kind::Step { .. } => steps.next().map(|step| self.step_of(step, &mut stored, wait)),
+            // As many of each kind as there are members of it.
+            let outcome = match &member.kind {
+                Kind::Step { .. } => steps.next().map(|step| {
+                    let (outcome, moved) = self.step_of(step, &mut stored, wait);
+                    batch.add(outcome, moved.map(Write::Moved))
+                }),
                 Kind::Start { .. } => match starts.next() {
-                    Some(start) => Some(self.start_of(lane.client()?, start, &mut known).await?),
+                    Some(start) => {
+                        let (outcome, moved) = self.start_of(lane.client()?, start, &mut known).await?;
+                        Some(batch.add(outcome, moved.map(Write::Moved)))
+                    }
+                    None => None,
+                },
+                Kind::Decision(_) => match decisions.next() {
+                    Some(deciding) => {
+                        let (outcome, happened) = self.decision_of(deciding, &stored, &mut faced)?;
+                        Some(batch.add(outcome, happened.map(Write::Happened)))
+                    }
                     None => None,
                 },
             };
-            let Some((outcome, moved)) = next else { continue };
-            outcomes.push(outcome);
-            batch.extend(moved);
+            outcomes.extend(outcome);
         }
         Ok((outcomes, batch))
     }
@@ -267,21 +288,25 @@ impl PostgresStore {
 
 impl Writer {
     async fn write_groups(mut self) {
-        while let Some(group) = self.next() {
-            self.store.write_group(group).await;
+        while self.is_wanted() {
+            // Whoever comes while it waits for a connection is in the group.
+            let lane = self.store.lane(Work::Own).await;
+            let group = self.store.waiting().take();
+            match lane {
+                Ok(lane) if group.is_empty() => lane.end(),
+                Ok(lane) => self.store.write_group(lane, group).await,
+                // Nothing was asked, and would not be if each tried by itself.
+                Err(fault) => group.into_iter().for_each(|entry| entry.answer(Err(fault.clone()))),
+            }
         }
     }
 
-    /// What waits now. When nothing does, whoever comes next finds one writer less.
-    fn next(&mut self) -> Option<Vec<Entry>> {
+    /// Whether anything waits. If not, whoever comes next finds one writer less.
+    fn is_wanted(&mut self) -> bool {
         let mut waiting = self.store.waiting();
-        let group = waiting.take();
-        if group.is_empty() {
-            waiting.writers -= 1;
-            self.writes = false;
-            return None;
-        }
-        Some(group)
+        self.writes = !waiting.entries.is_empty();
+        waiting.writers -= usize::from(!self.writes);
+        self.writes
     }
 }
 

@@ -1,38 +1,47 @@
 //! Starts, those of a group at once. A run that goes on from another in its conversation locks the conversation.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::PoisonError;
+use std::time::{Duration, Instant};
 
 use deadpool_postgres::Object;
-use holdpoint_protocol::{Pending, RunId, Timestamp};
+use holdpoint_protocol::{Pending, RunId, TenantId, Timestamp};
 use tokio_postgres::Row;
 
 use super::PostgresStore;
 use super::batch::{Begun, Moved};
-use super::group::{Answer, Member, Outcome};
+use super::group::{Answer, Outcome};
 use super::key::{self, Kept};
 use super::lane::{Rows, column};
 use super::rows::{self, Done, Head, select_request};
 use super::step::{check, locking};
 use crate::chain;
+use crate::prepared::Prepared;
 use crate::{Context, Error, IdempotencyKey, KeyUse, Started};
+
+/// How long a count of a tenant's pending requests is believed, and how far from the bound it must be for that: more than all
+/// instances together open in that time.
+const COUNT_BELIEVED: Duration = Duration::from_secs(1);
+const COUNT_MARGIN: u64 = 30_000;
 
 /// A start of a group, by its number in it.
 pub(super) struct Start<'a> {
     pub(super) n: i32,
-    pub(super) member: &'a Member,
+    pub(super) cx: &'a Context,
+    pub(super) new: &'a Prepared,
     pub(super) key: Option<&'a IdempotencyKey>,
 }
 
-/// What to ask: the keys, the conversations, locked, and - once they are - how their last runs stand; and whether one of the runs
-/// is there already.
+/// What to ask: the conversations, locked, and - once they are - how their last runs stand; whether one of the runs is there
+/// already; and the keys, last: whose conversation was opened by another start with its key finds that key.
 pub(super) fn asked<'a>(starts: &[Start<'a>], wait: bool) -> [Option<Rows<'a>>; 4] {
     let used = used(starts);
-    let tenants = || column(starts, |start| start.member.cx.tenant.as_str());
+    let tenants = || column(starts, |start| start.cx.tenant.as_str());
     let names = || {
         vec![
             column(starts, |start| start.n),
             tenants(),
-            column(starts, |start| start.member.new.conversation.as_str()),
+            column(starts, |start| start.new.conversation.as_str()),
         ]
     };
     let lock = locking!(
@@ -46,18 +55,17 @@ pub(super) fn asked<'a>(starts: &[Start<'a>], wait: bool) -> [Option<Rows<'a>>; 
          LEFT JOIN run r ON r.tenant_id = c.tenant_id AND r.run_id = c.last_run";
     let there = "SELECT k.n FROM unnest($1::integer[], $2::text[], $3::uuid[]) AS k(n, tenant, id) \
                  JOIN run r ON r.tenant_id = k.tenant AND r.run_id = k.id";
-    let ids =
-        vec![column(starts, |start| start.n), tenants(), column(starts, |start| start.member.new.run.0)];
+    let ids = vec![column(starts, |start| start.n), tenants(), column(starts, |start| start.new.run.0)];
     [
-        Rows::some(key::LOOK_UP, &used, key::columns(&used)),
         Rows::some(lock, starts, names()),
         Rows::some(conversations, starts, names()),
         Rows::some(there, starts, ids),
+        Rows::some(key::LOOK_UP, &used, key::columns(&used)),
     ]
 }
 
 fn used<'a>(starts: &[Start<'a>]) -> Vec<key::Used<'a>> {
-    starts.iter().filter_map(|start| Some((start.n, &start.member.cx, start.key?))).collect()
+    starts.iter().filter_map(|start| Some((start.n, start.cx, start.key?))).collect()
 }
 
 /// What was found, by the number of the member.
@@ -77,7 +85,7 @@ struct Conversation {
 
 pub(super) fn found(
     starts: &[Start<'_>],
-    [keys, locked, conversations, there]: [Vec<Row>; 4],
+    [locked, conversations, there, keys]: [Vec<Row>; 4],
     now: Timestamp,
 ) -> Done<Found> {
     let used: HashMap<i32, &IdempotencyKey> = used(starts).into_iter().map(|(n, _, key)| (n, key)).collect();
@@ -111,7 +119,7 @@ impl PostgresStore {
         found: &mut Found,
     ) -> Done<(Outcome, Option<Moved<'a>>)> {
         let answered = |started| Ok((Outcome::Answered(Answer::Started(started)), None));
-        let (cx, new) = (&start.member.cx, &start.member.new);
+        let (cx, new) = (start.cx, start.new);
         let (known, replaces) = found.keys.remove(&start.n).unwrap_or((KeyUse::New, None));
         match known {
             KeyUse::Run(run) => return answered(Started::Existing { run }),
@@ -155,8 +163,19 @@ impl PostgresStore {
             now: found.now,
         };
         let key = start.key.map(|key| Kept { cx, key, run: Some(new.run), replaces });
-        let moved = Moved::new(start.member, head, self.instance, Some(Begun { previous, key }));
+        let moved = Moved::new(cx, new, head, self.instance, Some(Begun { previous, key }));
         Ok((Outcome::Answered(Answer::Started(Started::Created { at: found.now, previous })), Some(moved)))
+    }
+
+    fn counted(&self, tenant: &TenantId) -> Option<u64> {
+        let counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
+        let (at, count) = counts.get(tenant)?;
+        (at.elapsed() < COUNT_BELIEVED && count + COUNT_MARGIN < self.options.pending_max).then_some(*count)
+    }
+
+    fn count(&self, tenant: &TenantId, count: u64) {
+        let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
+        counts.insert(tenant.clone(), (Instant::now(), count));
     }
 
     /// Open requests of a tenant. Far from the bound, what was counted a moment ago is near enough.

@@ -9,16 +9,18 @@ use uuid::Uuid;
 
 use super::PostgresStore;
 use super::batch::Moved;
-use super::group::{Answer, Member, Outcome};
+use super::decide::Deciding;
+use super::group::{Answer, Outcome};
 use super::lane::{Rows, column};
 use super::rows::{self, Done, Head, head_columns, request_columns};
 use crate::prepared::Prepared;
-use crate::{Committed, Error, Result, facts, writes};
+use crate::{Committed, Context, Error, Result, facts, writes};
 
 /// A step of a group, by its number in it.
 pub(super) struct Step<'a> {
     pub(super) n: i32,
-    pub(super) member: &'a Member,
+    pub(super) cx: &'a Context,
+    pub(super) new: &'a Prepared,
     pub(super) epoch: u64,
     pub(super) expected_seq: u64,
 }
@@ -32,11 +34,12 @@ macro_rules! locking {
 pub(super) use locking;
 
 /// What to ask: the requests that are to be closed and then the runs, locked in this order, here as everywhere; and the requests
-/// that are closed or spent, as they are then.
-pub(super) fn asked<'a>(steps: &[Step<'a>], wait: bool) -> [Option<Rows<'a>>; 3] {
+/// that are closed, spent or decided, as they are then.
+pub(super) fn asked<'a>(steps: &[Step<'a>], decisions: &[Deciding<'a>], wait: bool) -> [Option<Rows<'a>>; 3] {
     let closed = named(steps, |new| new.closed.iter().map(|closed| closed.request.0).collect());
     let mut read = named(steps, |new| spent(new).map(|id| id.0).collect());
     read.extend(&closed);
+    read.extend(decisions.iter().map(|it| (it.n, it.cx.tenant.as_str(), it.decide.request.0)));
     let runs = named(steps, |new| vec![new.run.0]);
     let lock_requests = locking!(
         wait,
@@ -66,8 +69,8 @@ pub(super) fn asked<'a>(steps: &[Step<'a>], wait: bool) -> [Option<Rows<'a>>; 3]
 
 fn named<'a>(steps: &[Step<'a>], ids: fn(&Prepared) -> Vec<Uuid>) -> Vec<(i32, &'a str, Uuid)> {
     let each = |step: &Step<'a>| {
-        let (n, tenant) = (step.n, step.member.cx.tenant.as_str());
-        ids(&step.member.new).into_iter().map(move |id| (n, tenant, id)).collect::<Vec<_>>()
+        let (n, tenant) = (step.n, step.cx.tenant.as_str());
+        ids(step.new).into_iter().map(move |id| (n, tenant, id)).collect::<Vec<_>>()
     };
     steps.iter().flat_map(each).collect()
 }
@@ -81,23 +84,33 @@ fn spent(new: &Prepared) -> impl Iterator<Item = RequestId> {
 }
 
 /// What was found, by the number of the member.
-pub(super) struct Found {
+pub(super) struct Stored {
     locked: HashSet<(i32, RequestId)>,
     heads: HashMap<i32, Head>,
     requests: Requests,
 }
 
+impl Stored {
+    pub(super) fn request(&self, n: i32, id: RequestId) -> Option<&facts::Request> {
+        self.requests.get(&(n, id))
+    }
+
+    fn is_locked(&self, n: i32, id: RequestId) -> bool {
+        self.locked.contains(&(n, id))
+    }
+}
+
 /// Requests, by the number of the member that asked for them.
 pub(super) type Requests = HashMap<(i32, RequestId), facts::Request>;
 
-pub(super) fn found([locked, heads, requests]: [Vec<Row>; 3], now: Timestamp) -> Done<Found> {
+pub(super) fn found([locked, heads, requests]: [Vec<Row>; 3], now: Timestamp) -> Done<Stored> {
     let locked = locked.iter().map(|row| Ok((row.try_get(0)?, RequestId(row.try_get(1)?))));
     let heads = heads.iter().map(|row| Ok((row.try_get(8)?, rows::head(row, now)?)));
     let requests = requests.iter().map(|row| {
         let request = rows::request(row)?;
         Ok(((row.try_get(16)?, request.id), request))
     });
-    Ok(Found {
+    Ok(Stored {
         locked: locked.collect::<Done<_>>()?,
         heads: heads.collect::<Done<_>>()?,
         requests: requests.collect::<Done<_>>()?,
@@ -109,12 +122,11 @@ impl PostgresStore {
     pub(super) fn step_of<'a>(
         &self,
         step: &Step<'a>,
-        found: &mut Found,
+        found: &mut Stored,
         wait: bool,
     ) -> (Outcome, Option<Moved<'a>>) {
-        let new = &step.member.new;
-        let is_locked = |request| found.locked.contains(&(step.n, request));
-        let all_locked = new.closed.iter().all(|closed| is_locked(closed.request));
+        let new = step.new;
+        let all_locked = new.closed.iter().all(|closed| found.is_locked(step.n, closed.request));
         let Some(head) = found.heads.remove(&step.n).filter(|_| wait || all_locked) else {
             // It is not there, or somebody holds it: that is seen when it is waited for.
             return match wait {
@@ -131,7 +143,7 @@ impl PostgresStore {
         if let Err(error) = check(new, head.open, step.n, &found.requests) {
             return (Outcome::Refused(error), None);
         }
-        let moved = Moved::new(step.member, head, self.instance, None);
+        let moved = Moved::new(step.cx, new, head, self.instance, None);
         let next_seq = moved.head.next_seq;
         (Outcome::Answered(Answer::Committed(Committed::Done { next_seq })), Some(moved))
     }

@@ -12,7 +12,7 @@ use holdpoint_store::{
 
 use crate::bed::{Bed, ana, block_on, clock};
 use crate::cluster::{Database, database};
-use crate::together::{Together, WRITERS, commit, held, small_step, until};
+use crate::together::{CONNECTIONS, Together, commit, held, small_step, until};
 use crate::walk::Walk;
 
 /// How long what others hold may keep them: they have nothing to wait for.
@@ -26,8 +26,11 @@ struct Place {
 
 async fn place() -> Place {
     let (database, clock) = (database().await, clock());
-    let options =
-        PostgresOptions { connections: 8, clock: Some(clock.clone()), ..PostgresOptions::default() };
+    let options = PostgresOptions {
+        connections: CONNECTIONS,
+        clock: Some(clock.clone()),
+        ..PostgresOptions::default()
+    };
     let store = PostgresStore::connect(&database.url, options).await.unwrap();
     let bed = Bed::of(Arc::clone(&store) as Arc<dyn Store>, clock);
     Place { database, store, bed }
@@ -78,9 +81,8 @@ fn steps_that_come_together_share_a_commit() {
     block_on(async {
         let place = place().await;
         let (runs, steps) = place.several(12).await;
-        let together = place.together(&steps).await;
         let before = place.store.stats().await.unwrap();
-        let done = together.done().await;
+        let done = place.together(&steps).await.done().await;
         let after = place.store.stats().await.unwrap();
         assert!(done.iter().all(is_done), "{done:?}");
         let (operations, commits) = (after.operations - before.operations, after.commits - before.commits);
@@ -156,18 +158,10 @@ fn a_run_that_somebody_holds_keeps_nobody_else_waiting() {
     block_on(async {
         let place = place().await;
         let (runs, steps) = place.several(5).await;
-        let together = place.together(&steps).await;
         let mut holder = place.database.client().await;
-        // Asked for while the table is locked, and so first in line when it is not.
         let lock = holder.transaction().await.unwrap();
-        let sql = format!("SELECT 1 FROM run WHERE run_id = '{}' FOR UPDATE", runs[1]);
-        let looking = place.database.client().await;
-        let go = async {
-            until("it is in the line", async || held(&looking).await == WRITERS + 1).await;
-            together.go().await
-        };
-        let (locked, tasks) = tokio::join!(lock.batch_execute(&sql), go);
-        locked.unwrap();
+        lock.query_one("SELECT 1 FROM run WHERE run_id = $1 FOR UPDATE", &[&runs[1].0]).await.unwrap();
+        let tasks = place.together(&steps).await.go().await;
         let mut held = None;
         for (n, task) in tasks.into_iter().enumerate() {
             if n == 1 {
@@ -248,11 +242,21 @@ fn a_caller_that_has_gone_takes_nobody_with_it() {
         let in_line = together.tasks.remove(1);
         in_line.abort();
         let _ = in_line.await;
-        let written = together.busy.remove(0);
+        let mut holder = place.database.client().await;
+        let lock = holder.transaction().await.unwrap();
+        lock.batch_execute("LOCK TABLE journal IN EXCLUSIVE MODE").await.unwrap();
+        let mut tasks = together.go().await;
+        until("it is written", async || held(&place.database.client().await).await == 1).await;
+        let written = tasks.remove(0);
         written.abort();
         let _ = written.await;
-        let done = together.done().await;
-        assert!(done.iter().all(is_done), "{done:?}");
+        lock.rollback().await.unwrap();
+        for task in tasks {
+            let done = task.await.unwrap();
+            assert!(is_done(&done), "{done:?}");
+        }
+        let after = |n: usize| steps[n].expected_seq + steps[n].writes.events.len() as u64;
+        assert_eq!(place.next_seq(runs[0]).await, after(0), "what is being written is written");
         assert_eq!(place.next_seq(runs[1]).await, steps[1].expected_seq, "nobody waited for it");
         for run in runs {
             place.is_whole(run).await;
@@ -287,23 +291,25 @@ fn whoever_was_in_a_group_whose_commit_was_lost_is_told() {
     });
 }
 
-/// Lost before anything was written: that is known, and whoever waits behind is not concerned.
+/// Lost before anything was written: each is done again by itself.
 #[test]
-fn a_step_whose_connection_was_lost_before_it_wrote_did_not_happen() {
+fn a_group_whose_connection_was_lost_before_it_wrote_is_done_again() {
     block_on(async {
         let place = place().await;
         let (runs, steps) = place.several(4).await;
-        let mut together = place.together(&steps).await;
-        let busy = std::mem::take(&mut together.busy);
+        let together = place.together(&steps).await;
+        let mut holder = place.database.client().await;
+        let lock = holder.transaction().await.unwrap();
+        lock.batch_execute("LOCK TABLE run IN EXCLUSIVE MODE").await.unwrap();
+        let tasks = together.go().await;
         end_who_waits(&place).await;
-        let done = together.done().await;
-        assert!(done.iter().all(is_done), "{done:?}");
+        lock.rollback().await.unwrap();
+        for task in tasks {
+            let done = tokio::time::timeout(SOON, task).await.unwrap().unwrap();
+            assert!(is_done(&done), "{done:?}");
+        }
         for run in runs {
             place.is_whole(run).await;
-        }
-        for busy in busy {
-            let told = busy.await.unwrap();
-            assert!(matches!(told, Err(Error::Unavailable(_))), "{told:?}");
         }
     });
 }
@@ -311,7 +317,7 @@ fn a_step_whose_connection_was_lost_before_it_wrote_did_not_happen() {
 /// Ends the connections that wait for a lock.
 async fn end_who_waits(place: &Place) {
     let looking = place.database.client().await;
-    until("somebody waits", async || held(&looking).await > 0).await;
+    until("the group waits", async || held(&looking).await == 1).await;
     let kill = "SELECT pg_terminate_backend(pid) FROM (SELECT DISTINCT pid FROM pg_locks JOIN pg_stat_activity USING (pid) \
                 WHERE NOT granted AND datname = current_database()) AS waiting";
     looking.batch_execute(kill).await.unwrap();

@@ -1,19 +1,20 @@
-//! Steps that are certain to be written as one group: both writers are kept waiting by a lock of the table until all of
-//! them wait.
+//! Steps that are certain to be written as one group: no connection is free until all of them wait.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use holdpoint_core::run::Changes;
-use holdpoint_store::{Committed, Next, PostgresStore, Result, Step, Store};
+use holdpoint_store::{Committed, IdempotencyKey, Next, PostgresStore, Result, Step, Store};
 use tokio::task::JoinHandle;
 
-use crate::bed::{Bed, ana};
+use crate::bed::ana;
 use crate::cluster::Database;
 use crate::walk::Walk;
 
 /// How many groups are written at once.
-pub const WRITERS: usize = 2;
+const WRITERS: u64 = 2;
+/// Connections of a store whose steps are to go together.
+pub const CONNECTIONS: usize = 6;
 
 pub type Committing = JoinHandle<Result<Committed>>;
 
@@ -40,67 +41,58 @@ pub fn commit(store: &Arc<PostgresStore>, step: &Step<'static>) -> Committing {
     tokio::spawn(async move { store.commit(&ana(), &step).await })
 }
 
-/// The steps that keep the writers busy, and those that wait; and, as a word to the lock, go.
+/// Steps that wait; and, as a word to the lock, go.
 pub struct Together {
-    pub busy: Vec<Committing>,
     pub tasks: Vec<Committing>,
     go: tokio::sync::oneshot::Sender<()>,
     gone: JoinHandle<()>,
 }
 
 impl Together {
-    /// Everything waits.
+    /// All of them wait for a connection: those there are wait for a lock.
     pub async fn waiting(database: &Database, store: &Arc<PostgresStore>, steps: &[Step<'static>]) -> Self {
-        let bed = Bed::of(Arc::clone(store) as Arc<dyn Store>, crate::bed::clock());
-        let mut first = Vec::new();
-        for _ in 0..WRITERS {
-            let name = format!("busy-{}", uuid::Uuid::new_v4());
-            first.push(small_step(&Walk::started(&bed, &ana(), &name).await));
-        }
         let (go, wait) = tokio::sync::oneshot::channel();
         let (locked, is_locked) = tokio::sync::oneshot::channel();
         let mut client = database.client().await;
         let gone = tokio::spawn(async move {
             let lock = client.transaction().await.unwrap();
-            lock.batch_execute("LOCK TABLE run IN EXCLUSIVE MODE").await.unwrap();
+            lock.batch_execute("LOCK TABLE idempotency IN ACCESS EXCLUSIVE MODE").await.unwrap();
             locked.send(()).unwrap();
             let _ = wait.await;
             lock.rollback().await.unwrap();
         });
         is_locked.await.unwrap();
         let looking = database.client().await;
-        let mut busy = Vec::new();
-        for (n, step) in (1..).zip(&first) {
-            busy.push(commit(store, step));
-            until("a writer is busy", async || held(&looking).await == n).await;
+        let before = held(&looking).await;
+        for _ in 0..CONNECTIONS {
+            let store = Arc::clone(store);
+            let key = IdempotencyKey { scope: "s".into(), key: "k".into(), body_digest: "d".into() };
+            tokio::spawn(async move { store.started_with(&ana(), &key).await });
         }
+        until("no connection is free", async || held(&looking).await == before + CONNECTIONS).await;
         let mut tasks = Vec::new();
         for (n, step) in (1..).zip(steps) {
             tasks.push(commit(store, step));
-            until("it waits", async || store.standing().unwrap().waiting == n).await;
+            // A writer waits for a connection, and a step for a writer.
+            until("it waits", async || store.standing().unwrap().waiting == n + n.min(WRITERS)).await;
         }
-        Self { busy, tasks, go, gone }
+        Self { tasks, go, gone }
+    }
+
+    /// They go, as one group.
+    pub async fn go(self) -> Vec<Committing> {
+        self.go.send(()).unwrap();
+        self.gone.await.unwrap();
+        self.tasks
     }
 
     /// They go, as one group. Gives what came of each.
     pub async fn done(self) -> Vec<Result<Committed>> {
-        let tasks = self.go().await;
         let mut done = Vec::new();
-        for task in tasks {
+        for task in self.go().await {
             done.push(task.await.unwrap());
         }
         done
-    }
-
-    /// They go.
-    pub async fn go(self) -> Vec<Committing> {
-        self.go.send(()).unwrap();
-        self.gone.await.unwrap();
-        for busy in self.busy {
-            let done = busy.await.unwrap();
-            assert!(matches!(done, Ok(Committed::Done { .. })), "{done:?}");
-        }
-        self.tasks
     }
 }
 

@@ -8,7 +8,7 @@ use holdpoint_store::{ChainCheck, Next, PostgresOptions, PostgresStore, Store};
 use crate::again;
 use crate::bed::{Bed, ana, block_on, clock};
 use crate::cluster::{Database, database};
-use crate::together::{Together, WRITERS};
+use crate::together::{CONNECTIONS, Together};
 use crate::walk::Walk;
 
 const MEMBERS: usize = 6;
@@ -19,7 +19,7 @@ pub fn writer(name: &Path) {
     block_on(async {
         let url = std::env::var("HOLDPOINT_TEST_URL").unwrap();
         let database = Database::at(name.to_owned(), url);
-        let options = PostgresOptions { connections: 8, ..PostgresOptions::default() };
+        let options = PostgresOptions { connections: CONNECTIONS, ..PostgresOptions::default() };
         let store = PostgresStore::connect(&database.url, options).await.unwrap();
         let bed = Bed::of(store.clone(), clock());
         let mut steps = Vec::new();
@@ -40,8 +40,7 @@ pub fn a_group_is_there_as_a_whole_or_not_at_all() {
             let database = database().await;
             let mut command = again("as-writer-of-a-group", Path::new(&database.name));
             command.env("HOLDPOINT_TEST_URL", &database.url);
-            // Behind those that keep the writers busy.
-            command.env("HOLDPOINT_FAIL", format!("store.commit.{point}:kill:{}", WRITERS + 1));
+            command.env("HOLDPOINT_FAIL", format!("store.commit.{point}:kill"));
             let output = command.output().unwrap();
             let said = String::from_utf8(output.stdout).unwrap();
             assert!(!output.status.success() && said.lines().count() == MEMBERS, "{said}");

@@ -95,7 +95,7 @@ impl Request {
         Some(self.terms.due(planned, now))
     }
 
-    pub(crate) fn head(&self, agent: AgentName) -> RequestHead {
+    pub(crate) fn head(&self, agent: Option<AgentName>) -> RequestHead {
         RequestHead {
             run: self.run(),
             agent,
@@ -166,7 +166,7 @@ pub(crate) fn judge(
     }
     match (request.status, &request.closure) {
         (InteractionStatus::Pending, _) if request.is_late(now) => late(),
-        (InteractionStatus::Pending, _) if !fits => {
+        (InteractionStatus::Pending, _) if !fits || decide.redefined => {
             let record = tried("stale_decision", request, decide);
             Judgement::Refuse(DecideReply::Stale { digest: request.digest }, Some(record))
         }

@@ -64,6 +64,12 @@ pub trait Store: EffectRecord + Tidy {
     /// The clock that decides.
     async fn now(&self) -> Result<Timestamp>;
 
+    /// Writes something that means nothing to anybody, as large as a usual step: whether anything can be written. For when it could
+    /// not, and not to be asked all the time.
+    async fn probe(&self) -> Result<()> {
+        Ok(())
+    }
+
     /// Stores a new run with its first step. The run is owned by this instance, at epoch 1.
     async fn start(&self, cx: &Context, start: StartRun) -> Result<Started>;
 
@@ -357,8 +363,8 @@ pub struct Loaded {
 pub struct RequestHead {
     /// The run that waits for it.
     pub run: RunId,
-    /// The run's agent.
-    pub agent: AgentName,
+    /// The run's agent; none where a newer version has written the run.
+    pub agent: Option<AgentName>,
     /// What kind it is.
     pub kind: InteractionKind,
     /// How it stands.
@@ -397,6 +403,8 @@ pub struct Decide {
     pub result: Option<RawJson>,
     /// What follows for the run.
     pub then: Then,
+    /// Whoever takes the decision knows that what would run is not what was shown any more: it is refused as stale.
+    pub redefined: bool,
 }
 
 /// A request whose deadline has passed, and which a preset is to be asked about.
@@ -478,6 +486,8 @@ pub enum Owner {
     Elsewhere(InstanceId),
     /// It has no owner and needs none: it waits as it waited.
     Nobody,
+    /// A newer version has written it: this instance cannot read it, and leaves it to one that can.
+    Newer,
 }
 
 /// What came of a cancel.

@@ -8,8 +8,8 @@ use holdpoint_core::digest::CallDigest;
 use holdpoint_core::policy::Verdict;
 use holdpoint_core::wording::bounded_reason;
 use holdpoint_protocol::{
-    AgentName, By, DecisionView, DecisionWord, InteractionKind, InteractionStatus, RawJson, RequestId, RunId,
-    Then,
+    ActorId, AgentName, By, DecisionView, DecisionWord, InteractionKind, InteractionStatus, RawJson,
+    RequestId, RunId, Then,
 };
 use holdpoint_store::{CancelReply, Context, Decide, DecideReply, Owner, RequestHead};
 
@@ -205,15 +205,19 @@ impl Inner {
             bounded_reason(reason)?;
         }
         let asked = self.store.request(cx, deciding.request).await?.ok_or(DecideError::NotFound)?;
+        let mut redefined = None;
         if asked.status == InteractionStatus::Pending {
             fits(asked.kind, deciding.word)?;
-            if matches!(deciding.word, DecisionWord::Approve | DecisionWord::ApproveWith) {
-                self.still_the_same_tool(cx, deciding.request, &asked).await?;
+            let approves = matches!(deciding.word, DecisionWord::Approve | DecisionWord::ApproveWith);
+            // What a doubt releases is checked when it starts, like everything else, and asked about as what it is then.
+            if approves && asked.kind == InteractionKind::Approval {
+                redefined = self.redefined(cx, deciding.request, &asked).await?;
             }
-            if let Some(arguments) = &deciding.arguments {
+            if let (Some(arguments), None) = (&deciding.arguments, &redefined) {
                 self.check_edit(cx, asked.run, deciding.request, arguments).await?;
             }
         }
+        let agent = asked.agent.as_ref().unwrap_or(&self.default_agent);
         let says_no = matches!(deciding.word, DecisionWord::Decline | DecisionWord::Feedback);
         let decide = Decide {
             request: deciding.request,
@@ -224,17 +228,24 @@ impl Inner {
             arguments: deciding.arguments,
             result: deciding.result,
             then: deciding.then,
+            redefined: redefined.is_some(),
         };
         let reply = self.store.decide(cx, decide).await?;
+        // Where the run is being worked on, its next start sees to it.
+        if let (Some(actor), DecideReply::Stale { .. }) = (redefined, &reply)
+            && self.store.take(cx, asked.run).await?.is_some()
+        {
+            self.resume(Context { actor, ..cx.clone() }, asked.run);
+        }
         // A no that comes late is no decision any more, and still nothing is released after it: the request expires here and
         // now, and is not put to a preset.
         if says_no
             && matches!(reply, DecideReply::Expired)
             && let Some(noted) = self.store.close_due(cx, deciding.request, None).await?
         {
-            self.noted(noted, &asked.agent);
+            self.noted(noted, agent);
         }
-        self.follow(reply, &asked.agent)
+        self.follow(reply, agent)
     }
 
     fn follow(self: &Arc<Self>, reply: DecideReply, agent: &AgentName) -> Result<Decided, DecideError> {
@@ -257,34 +268,27 @@ impl Inner {
     }
 
     /// A tool may have been defined otherwise since the request was made: it comes from a source that changed, or an
-    /// earlier process made the request. Then what was shown is not what would run: the request is asked anew, and this
-    /// decision is about something that is no longer there.
-    async fn still_the_same_tool(
-        self: &Arc<Self>,
+    /// earlier process made the request. Then what was shown is not what would run: this decision is about something that is no
+    /// longer there, and the request is to be asked anew, in the name of the run's actor, who is returned.
+    async fn redefined(
+        &self,
         cx: &Context,
         request: RequestId,
         asked: &RequestHead,
-    ) -> Result<(), DecideError> {
-        let Some(agent) = self.agents.get(&asked.agent) else { return Ok(()) };
+    ) -> Result<Option<ActorId>, DecideError> {
+        // Of what a newer version has written: who can read it looks before it runs anything.
+        let Some(agent) = asked.agent.as_ref().and_then(|agent| self.agents.get(agent)) else {
+            return Ok(None);
+        };
         if !agent.tools.can_change() && asked.opened_at > self.started {
-            return Ok(());
+            return Ok(None);
         }
-        let run = asked.run;
-        let loaded = self.store.load(cx, run).await?.ok_or(DecideError::NotFound)?;
-        let Some(index) = loaded.run.call_of(request) else { return Ok(()) };
+        let loaded = self.store.load(cx, asked.run).await?.ok_or(DecideError::NotFound)?;
+        let Some(index) = loaded.run.call_of(request) else { return Ok(None) };
         let tools = agent.tools.now();
         let now = loaded.run.tool_of(index).and_then(|name| tools.get(name)).map(|entry| entry.digest);
-        if now.is_none() || now == loaded.run.definition(index) {
-            return Ok(());
-        }
-        // Where it is being worked on, its next start sees to it.
-        if self.store.take(cx, run).await?.is_some() {
-            self.resume(Context { actor: loaded.run.actor().clone(), ..cx.clone() }, run);
-        }
-        match loaded.run.digest_of(index) {
-            Some(digest) => Err(DecideError::Stale { digest }),
-            None => Ok(()),
-        }
+        let is_another = now.is_some() && now != loaded.run.definition(index);
+        Ok(is_another.then(|| loaded.run.actor().clone()))
     }
 
     /// An edited call goes through the gate as what it has become. An edit that may not run is refused as a decision.

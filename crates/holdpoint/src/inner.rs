@@ -3,8 +3,6 @@
 use std::collections::HashMap;
 use std::future::Future;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use holdpoint_core::run::Run;
 use holdpoint_protocol::{AgentName, EventBody, Pending, RunId, Timestamp};
@@ -20,12 +18,9 @@ use crate::driver::{Driver, Place, UNAVAILABLE_RETRY_MS};
 use crate::drivers::Drivers;
 use crate::histories::Histories;
 use crate::hub::Hub;
+use crate::patience::{GivenUp, Until, keep_at};
 use crate::waiters::Waiters;
-
-/// The first pause before the store is tried again.
-const RETRY_FIRST: Duration = Duration::from_millis(50);
-/// The longest pause before the store is tried again.
-const RETRY_MAX: Duration = Duration::from_secs(2);
+use crate::writing::Writing;
 
 pub(crate) struct Inner {
     pub(crate) store: Arc<dyn Store>,
@@ -35,8 +30,7 @@ pub(crate) struct Inner {
     pub(crate) drivers: Drivers,
     pub(crate) histories: Histories,
     pub(crate) waiters: Waiters,
-    /// The store was away when it was last looked at what is to be done by itself.
-    pub(crate) away: AtomicBool,
+    pub(crate) writing: Arc<Writing>,
     pub(crate) ears: crate::hear::Ears,
     pub(crate) handling: crate::handling::Handling,
     pub(crate) deadlines: Notify,
@@ -56,32 +50,22 @@ impl Inner {
 
     /// Whether nothing can be stored or read just now, or nothing may begin here.
     pub(crate) fn is_degraded(&self) -> bool {
-        self.away.load(Ordering::Relaxed) || self.store.term().is_none()
+        self.writing.trouble().is_some() || self.store.term().is_none()
     }
 
     /// Does it with the store until it is done: a store that is away is waited for, with nothing run meanwhile. `None`
     /// when the process stops first, or the store says something that no waiting mends.
-    pub(crate) async fn persist<T, F, W>(&self, mut what: F) -> Option<T>
+    pub(crate) async fn persist<T, F, W>(&self, what: F) -> Option<T>
     where
         F: FnMut() -> W,
         W: Future<Output = Result<T>>,
     {
-        let mut pause = RETRY_FIRST;
-        loop {
-            match what().await {
-                Ok(done) => return Some(done),
-                Err(error) if error.passes() => {
-                    tracing::warn!(%error, retry_in_ms = pause.as_millis(), "the store is away; the run waits");
-                    tokio::select! {
-                        () = tokio::time::sleep(pause) => {}
-                        () = self.shutdown.cancelled() => return None,
-                    }
-                    pause = (pause * 2).min(RETRY_MAX);
-                }
-                Err(error) => {
-                    tracing::error!(%error, "a run cannot go on here; it is left as it is");
-                    return None;
-                }
+        match keep_at(what, Until::Told(&self.shutdown), "the run waits").await {
+            Ok(done) => Some(done),
+            Err(GivenUp::Told { .. }) => None,
+            Err(GivenUp::Refused(error)) => {
+                tracing::error!(%error, "a run cannot go on here; it is left as it is");
+                None
             }
         }
     }
@@ -92,7 +76,7 @@ impl Inner {
             self.handling.closed(noted.run, decision.request_id);
         }
         match noted.owner {
-            Owner::Nobody => self.hub.publish_aside(noted.run, agent, &noted.event),
+            Owner::Nobody | Owner::Newer => self.hub.publish_aside(noted.run, agent, &noted.event),
             Owner::Taken => self.hub.publish_fact(noted.run, agent, &noted.event, true),
             Owner::Here | Owner::Elsewhere(_) => {
                 self.hub.publish_fact(noted.run, agent, &noted.event, false);
@@ -119,6 +103,9 @@ impl Inner {
             // The store has rung it; it re-reads its facts at each of its commits as well, and looks.
             Owner::Elsewhere(_) => {}
             Owner::Nobody => {}
+            Owner::Newer => {
+                tracing::warn!(%run, "a newer version has written this run; it is left to an instance of that version");
+            }
         }
     }
 
@@ -135,26 +122,39 @@ impl Inner {
                     return rt.hub.rest(run, u64::MAX);
                 }
             };
-            let Some(agent) = rt.agents.get(loaded.run.agent()).cloned() else {
-                tracing::error!(%run, agent = %loaded.run.agent(), "the run's agent is not loaded here; the run is left as it is");
+            let found = rt.agents.get(loaded.run.agent()).cloned();
+            let missing = match &found {
+                None => Some(format!("the agent `{}`", loaded.run.agent())),
+                Some(agent) if agent.model_named(loaded.run.model()).is_none() => {
+                    Some(format!("the model `{}`", loaded.run.model().unwrap_or_default()))
+                }
+                Some(_) => None,
+            };
+            let Some(agent) = found.or_else(|| rt.stand_in(loaded.run.agent())) else {
                 rt.drivers.remove(run, &tx);
                 let _ = rt.store.release(&cx, run, loaded.epoch, UNAVAILABLE_RETRY_MS).await;
                 return rt.hub.rest(run, loaded.next_seq);
             };
-            let model = loaded.run.model().map(str::to_owned);
-            let Some(model) = agent.model_named(model.as_deref()) else {
-                tracing::error!(%run, model, "the run's model is not loaded here; the run is left as it is");
-                rt.drivers.remove(run, &tx);
-                let _ = rt.store.release(&cx, run, loaded.epoch, UNAVAILABLE_RETRY_MS).await;
-                return rt.hub.rest(run, loaded.next_seq);
-            };
+            let model = agent.model_named(loaded.run.model()).unwrap_or_else(|| Arc::clone(&agent.model));
             let facts = loaded.facts.clone();
             let remembered = rt.histories.take(&cx.tenant, loaded.run.conversation(), run);
             let place = Place::of(&loaded, remembered, agent.settings.limits.argument_bytes);
             let run = rt.as_granted(&cx, loaded.run);
             let driver = Driver::at(rt, agent, model, cx, run, place, (tx, inbox));
-            driver.resume(facts).await;
+            match missing {
+                None => driver.resume(facts).await,
+                Some(what) => {
+                    tracing::error!(run = %driver.run.id(), what, "what the run needs is not loaded here; it waits, or ends if it is to");
+                    driver.stand_by(facts, what).await;
+                }
+            }
         });
+    }
+
+    /// In place of an agent that is not loaded here: it has no tools, and its model is never asked.
+    fn stand_in(&self, name: &AgentName) -> Option<Arc<Agent>> {
+        let model = Arc::clone(&self.agents.get(&self.default_agent)?.model);
+        Agent::on(name.as_str(), model).build().ok().map(Arc::new)
     }
 
     /// A loaded run with what its actor is granted now: bypassing prompts can have been taken away since it began.

@@ -53,6 +53,7 @@ mod inner;
 mod listener;
 mod lookout;
 mod outcome;
+mod patience;
 mod permission;
 mod presets;
 mod ring;
@@ -66,6 +67,7 @@ mod tidy;
 mod toolset;
 mod waiters;
 mod watch;
+mod writing;
 
 pub use agent::{Agent, AgentBuilder, BadAgent, TOOL_TIMEOUT_DEFAULT};
 pub use decide::{CancelError, Cancelled, DecideError, Decided, Deciding};

@@ -87,7 +87,8 @@ impl State {
 
     pub(super) fn request(&self, cx: &Context, request: RequestId) -> Option<RequestHead> {
         let request = self.requests.get(&request)?;
-        Some(request.head(self.row(cx, request.run())?.run.agent().clone()))
+        let agent = self.row(cx, request.run())?.run.agent().clone();
+        Some(request.head(Some(agent)))
     }
 
     pub(super) fn moved(&self, known: &[Known]) -> Vec<RunId> {

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use holdpoint_core::run::{LedgerLine, Opened, SNAPSHOT_VERSION};
+use holdpoint_core::run::{LedgerLine, Opened};
 use holdpoint_protocol::{InstanceId, RunId};
 use uuid::Uuid;
 
@@ -14,6 +14,7 @@ use super::lane::{Column, Rows, column};
 use super::rows::{Done, Head};
 use crate::chain::ms;
 use crate::prepared::Prepared;
+use crate::version::snapshot_version;
 use crate::{Context, Error, Next, ToolSet, codes, compact, facts, stored};
 
 /// A member that is written: its run's numbers after it, and its journal entry.
@@ -301,9 +302,9 @@ impl<'a> Batch<'a> {
 
 /// The conversations of new runs; the names in order, so that two who make the same ones do not wait for each other.
 fn conversations<'a>(starts: &[&'a Moved<'_>]) -> Vec<Rows<'a>> {
-    let continues = |moved: &&&Moved<'_>| moved.begun.as_ref().is_some_and(|begun| begun.previous.is_some());
+    let continues = |moved: &&Moved<'_>| moved.begun.as_ref().is_some_and(|begun| begun.previous.is_some());
     let (known, mut new): (Vec<&Moved<'_>>, Vec<&Moved<'_>>) =
-        starts.iter().partition(|moved| continues(&moved));
+        starts.iter().partition(|moved| continues(moved));
     new.sort_by_key(|moved| (moved.tenant(), &moved.new.conversation));
     let columns = |rows: &[&'a Moved<'_>]| {
         let columns: Vec<Column<'a>> = vec![
@@ -392,7 +393,7 @@ fn numbers<'a>(rows: &[&'a Moved<'_>]) -> Vec<Column<'a>> {
         column(rows, |moved| moved.head.tool_digest.as_deref()),
         column(rows, |moved| moved.head.chain.records as i64),
         column(rows, |moved| moved.head.chain.hash.to_vec()),
-        column(rows, |_| SNAPSHOT_VERSION as i32),
+        column(rows, |_| snapshot_version() as i32),
         column(rows, |moved| moved.new.snapshot.as_slice()),
         column(rows, |moved| moved.owner),
         column(rows, |moved| moved.wake_at),

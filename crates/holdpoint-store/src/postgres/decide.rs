@@ -16,6 +16,7 @@ use super::step::{Stored, locking};
 use crate::chain::{self, ms};
 use crate::compact::{self, EntryBuilder, FactRef};
 use crate::facts::{self, CancelNote, Closing, Judgement, Request};
+use crate::version::snapshot_version;
 use crate::{Context, Decide, DecideReply, Noted, Owner, codes};
 
 /// A decision of a group, by its number in it.
@@ -50,7 +51,7 @@ pub(super) fn asked<'a>(decisions: &[Deciding<'a>], given: Option<i64>, wait: bo
         concat!(
             "SELECT ",
             head_columns!(),
-            ", k.n, r.run_id, r.status, r.wake_at, r.actor, r.cancel, r.cancel_by, r.cancel_at \
+            ", k.n, r.run_id, r.status, r.wake_at, r.actor, r.cancel, r.cancel_by, r.cancel_at, r.snapshot_version \
              FROM unnest($1::integer[], $2::text[], $3::uuid[]) AS k(n, tenant, id) \
              JOIN request q ON q.tenant_id = k.tenant AND q.request_id = k.id \
              JOIN run r ON r.tenant_id = q.tenant_id AND r.run_id = q.run_id ORDER BY r.run_id FOR UPDATE OF r"
@@ -69,6 +70,7 @@ struct Faced {
     wake_at: Option<i64>,
     actor: ActorId,
     cancel: Option<CancelNote>,
+    version: u32,
 }
 
 /// What was locked, by the number of the member.
@@ -86,6 +88,7 @@ pub(super) fn found([requests, runs]: [Vec<Row>; 2], now: Timestamp) -> Done<Fou
             wake_at: row.try_get(11)?,
             actor: rows::actor(row.try_get(12)?)?,
             cancel: rows::cancel(row.try_get(13)?, row.try_get(14)?, row.try_get(15)?)?,
+            version: rows::small(row.try_get(16)?),
         };
         Ok((row.try_get(8)?, faced))
     });
@@ -149,7 +152,8 @@ fn taken<'a>(
     faced: Faced,
     me: InstanceId,
 ) -> Done<(Noted, Happened<'a>)> {
-    let Faced { run, mut head, mut status, actor, .. } = faced;
+    let Faced { run, mut head, mut status, actor, version, .. } = faced;
+    let mut wake_at = None;
     let written = facts::close(request, closing, head.now);
     // The number is not in the JSON.
     let event = Arc::new(Event { seq: None, run_id: run, child: None, body: written.event });
@@ -157,6 +161,11 @@ fn taken<'a>(
     entry.audit(run, &mut head.chain, ms(head.now), &chain::text_of(&written.audit)?);
     entry.fact(&FactRef::from(&written.fact));
     let owner = match head.owner {
+        // Left for an instance that can read it, to be taken from now on.
+        None if version > snapshot_version() => {
+            wake_at = Some(0);
+            Owner::Newer
+        }
         None => {
             head.owner = Some(me.0);
             head.epoch += 1;
@@ -173,5 +182,5 @@ fn taken<'a>(
     let closed = Some((request.id.0, codes::request_status::code(written.status) as i16, closure));
     let noted = Noted { cx: Context { tenant: cx.tenant.clone(), actor }, run, event, owner };
     let (tenant, entry) = (cx.tenant.as_str(), entry.finish());
-    Ok((noted, Happened { tenant, run, head, status, wake_at: None, entry, closed }))
+    Ok((noted, Happened { tenant, run, head, status, wake_at, entry, closed }))
 }

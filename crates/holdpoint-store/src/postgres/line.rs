@@ -54,6 +54,6 @@ impl PostgresStore {
         }
         self.refused.fetch_add(1, Ordering::Relaxed);
         let why = format!("{waiting} operations wait for the database already; come again");
-        Err(Error::Unavailable(why).into())
+        Err(Error::Busy(why).into())
     }
 }

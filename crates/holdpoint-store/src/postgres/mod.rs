@@ -121,7 +121,7 @@ pub struct PostgresStore {
     /// Operations that another one's commit did for.
     shared: AtomicU64,
     waiting: Mutex<Waiting>,
-    tool_sets: tools::Known,
+    tool_sets: tools::Shared,
     /// Itself, for whoever writes for others.
     me: Weak<Self>,
     counts: Mutex<HashMap<TenantId, (Instant, u64)>>,
@@ -201,6 +201,11 @@ impl Store for PostgresStore {
 
     async fn now(&self) -> Result<Timestamp> {
         again!(self, self.try_now())
+    }
+
+    async fn probe(&self) -> Result<()> {
+        self.open()?;
+        again!(self, self.try_probe())
     }
 
     async fn start(&self, cx: &Context, start: StartRun) -> Result<Started> {

@@ -15,7 +15,8 @@ use crate::{Error, compact};
 const KNOWN_MAX: usize = 256;
 
 /// Tool sets that are stored, by tenant and digest.
-pub(super) type Known = Mutex<HashMap<(TenantId, Vec<u8>), Arc<[ToolDefinition]>>>;
+type Known = HashMap<(TenantId, Vec<u8>), Arc<[ToolDefinition]>>;
+pub(super) type Shared = Mutex<Known>;
 
 impl PostgresStore {
     pub(super) async fn tools(
@@ -51,7 +52,7 @@ impl PostgresStore {
         known.insert((tenant.clone(), digest.to_vec()), Arc::clone(tools));
     }
 
-    fn all_known(&self) -> MutexGuard<'_, HashMap<(TenantId, Vec<u8>), Arc<[ToolDefinition]>>> {
+    fn all_known(&self) -> MutexGuard<'_, Known> {
         self.tool_sets.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

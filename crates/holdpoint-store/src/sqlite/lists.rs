@@ -13,6 +13,7 @@ use crate::clock::from_ms;
 use crate::codes::{self, REQUEST_STATUSES};
 use crate::facts::Request;
 use crate::places::{AgePlace, RunPlace};
+use crate::version::snapshot_version;
 use crate::{
     Context, Error, InteractionFilter, PageRequest, PresetDue, Result, RunFilter, Stats, Taken, stored, views,
 };
@@ -40,7 +41,7 @@ impl Reader {
         let next = if more { found.last().map(AgePlace::of) } else { looked_to };
         let mut items = Vec::with_capacity(found.len());
         for request in &found {
-            items.extend(readable(self.show(tenant, request))?);
+            items.extend(stored::readable(self.show(tenant, request))?);
         }
         Ok(Page { items, next_cursor: next.map(|place| place.write(name)) })
     }
@@ -64,7 +65,7 @@ impl Reader {
         let mut rows = statement.query(params![tenant, run.0.as_bytes()])?;
         let mut found = Vec::new();
         while let Some(row) = rows.next()? {
-            let request = rows::request(row)?;
+            let Some(request) = stored::readable(rows::request(row).map_err(Error::from))? else { continue };
             if filter.takes(&request) && from.is_none_or(|from| AgePlace::of(&request) > from) {
                 found.push(request);
             }
@@ -119,9 +120,9 @@ impl Reader {
         let mut fits = 0;
         for looked_at in 1.. {
             let Some(row) = rows.next()? else { return Ok(None) };
-            let request = rows::request(row)?;
-            let place = AgePlace::of(&request);
-            if filter.takes(&request) {
+            let place = rows::age_place(row)?;
+            let request = stored::readable(rows::request(row).map_err(Error::from))?;
+            if let Some(request) = request.filter(|request| filter.takes(request)) {
                 found.push(request);
                 fits += 1;
             }
@@ -157,7 +158,7 @@ impl Reader {
             last = Some(rows::run_id(row, 0)?);
             let status = codes::run_status::read(row.get(1)?)?;
             if filter.status.is_none_or(|asked| asked == status) {
-                items.extend(readable(run_row(row).and_then(|row| self.view(tenant, &row)))?);
+                items.extend(stored::readable(run_row(row).and_then(|row| self.view(tenant, &row)))?);
             }
         }
         Ok(Page { items, next_cursor: None })
@@ -223,16 +224,27 @@ impl Reader {
         let sql = "SELECT q.run, q.id, q.terms, tenant.name, run.actor FROM request q \
                    JOIN tenant ON tenant.id = q.tenant JOIN run ON run.tenant = q.tenant AND run.id = q.run \
                    WHERE q.status = 0 AND q.deadline IS NOT NULL AND q.deadline <= ?1 AND q.on_timeout = 2 \
+                   AND run.snapshot_version <= ?3 \
                    ORDER BY q.deadline LIMIT ?2";
         let mut statement = self.connection.prepare_cached(sql)?;
-        let mut rows = statement.query(params![ms(now), i64::try_from(limit).unwrap_or(i64::MAX)])?;
+        let mut rows = statement.query(params![
+            ms(now),
+            i64::try_from(limit).unwrap_or(i64::MAX),
+            snapshot_version()
+        ])?;
         let mut due = Vec::new();
         while let Some(row) = rows.next()? {
             let run = rows::run_id(row, 0)?;
             let request = RequestId(uuid::Uuid::from_bytes(row.get(1)?));
             let terms: Option<Vec<u8>> = row.get(2)?;
             let (tenant, actor): (String, String) = (row.get(3)?, row.get(4)?);
-            due.push(stored::preset_due(run, request, terms.as_deref(), &tenant, &actor)?);
+            due.extend(stored::readable(stored::preset_due(
+                run,
+                request,
+                terms.as_deref(),
+                &tenant,
+                &actor,
+            ))?);
         }
         Ok(due)
     }
@@ -241,12 +253,3 @@ impl Reader {
 /// How many requests stay open beyond their deadline.
 pub(super) const OVERDUE: &str =
     "SELECT count(*) FROM request WHERE status = 0 AND wait_until IS NOT NULL AND wait_until <= ?1";
-
-/// A run that a newer version wrote is left out of a list; asked for by itself, it is refused with the reason.
-fn readable<T>(read: Result<T>) -> Result<Option<T>> {
-    match read {
-        Ok(item) => Ok(Some(item)),
-        Err(Error::Newer { .. }) => Ok(None),
-        Err(error) => Err(error),
-    }
-}

@@ -178,7 +178,13 @@ async fn what_is_needed_of_a_request_to_decide_it_is_found_by_its_id(bed: Bed) {
     let head = bed.store.request(&ana(), id).await.unwrap().unwrap();
     assert_eq!(
         (head.run, head.agent, head.kind, head.status, head.opened_at),
-        (walk.id(), shown.agent, InteractionKind::Approval, InteractionStatus::Pending, shown.created_at)
+        (
+            walk.id(),
+            Some(shown.agent),
+            InteractionKind::Approval,
+            InteractionStatus::Pending,
+            shown.created_at
+        )
     );
     decide(&bed.store, &ana(), id, DecisionWord::Approve).await;
     let head = bed.store.request(&ana(), id).await.unwrap().unwrap();

@@ -31,4 +31,5 @@ mod steps;
 mod terms;
 mod tidy;
 mod time;
+mod unreadable;
 mod watch;

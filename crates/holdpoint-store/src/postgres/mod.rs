@@ -1,9 +1,10 @@
 //! The store of many instances: PostgreSQL.
 //!
 //! The database's clock decides. A process has one lease, renewed every two seconds; a run has an epoch, and whoever writes
-//! for it says at which. A fact is one statement and one commit, a step locks its run's row and nothing else that others
-//! wait for. There is no session state: no advisory locks, no LISTEN on these connections; every transaction can be done again.
-//! What is stored is rung to the other instances afterwards, on a connection beside these.
+//! for it says at which. Steps, starts and decisions that come together share a transaction, which waits for no row that somebody
+//! else holds; any other fact is one statement and one commit. There is no session state: no advisory locks, no LISTEN on these
+//! connections; every transaction can be done again. What is stored is rung to the other instances afterwards, on a
+//! connection beside these.
 
 mod address;
 mod batch;

@@ -130,7 +130,9 @@ impl PostgresStore {
         for found in &found {
             if let Some(id) = found.try_get::<_, Option<Uuid>>(11)? {
                 let (round, index) = (rows::small(found.try_get(12)?), rows::small(found.try_get(13)?));
-                let kind = codes::request_kind::read(found.try_get::<_, i16>(14)?.into())?;
+                let kind = codes::request_kind::read(found.try_get::<_, i16>(14)?.into());
+                let kind = kind.map_err(|error| error.about(format_args!("request {id}")));
+                let Some(kind) = stored::readable(kind)? else { continue };
                 pending.push(Pending {
                     request_id: RequestId(id),
                     call_id: CallId { run, round, index },

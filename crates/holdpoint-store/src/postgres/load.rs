@@ -4,14 +4,15 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use deadpool_postgres::GenericClient;
+use futures_util::future::try_join_all;
 use holdpoint_core::decision::Fact;
 use holdpoint_core::message::Message;
 use holdpoint_protocol::{ConversationId, RunId};
 use tokio_postgres::types::ToSql;
 use uuid::Uuid;
 
-use super::read::{entries, run_row, snapshot};
-use super::rows::{self, Done, RUN_COLUMNS, select_request};
+use super::read::{entries, request, run_row, snapshot};
+use super::rows::{self, Done, RUN_COLUMNS};
 use super::{PostgresStore, Work};
 use crate::compact::{Entry, FactRef};
 use crate::{Context, Loaded, Result, stored};
@@ -147,20 +148,13 @@ async fn facts<'a>(
     for (_, body) in entries {
         noted.extend(Entry::of(run, body).facts()?);
     }
+    // Each by its key, all at once: a plan for any number of them may be one that reads the whole table.
     let decided = noted.iter().filter_map(|fact| match fact {
-        FactRef::Decided(id) => Some(id.0),
+        FactRef::Decided(id) => Some(request(client, tenant, *id)),
         FactRef::Expired(_) | FactRef::GateError(_) | FactRef::Cancelled(..) => None,
     });
-    let decided: Vec<Uuid> = decided.collect();
-    let mut requests = HashMap::new();
-    if !decided.is_empty() {
-        let sql = select_request!("tenant_id = $1 AND request_id = ANY($2)");
-        let statement = client.prepare_cached(sql).await?;
-        for row in client.query(&statement, &[&tenant, &decided]).await? {
-            let request = rows::request(&row)?;
-            requests.insert(request.id, request);
-        }
-    }
+    let found = try_join_all(decided).await?.into_iter().flatten();
+    let mut requests: HashMap<_, _> = found.map(|request| (request.id, request)).collect();
     Ok(noted
         .into_iter()
         .map(|fact| stored::fact(fact, |id| Ok(requests.remove(&id))))

@@ -256,7 +256,11 @@ pub(super) async fn run_row(client: &impl GenericClient, tenant: &str, run: RunI
     client.query_opt(&statement, &[&tenant, &run.0]).await?.as_ref().map(rows::run_row).transpose()
 }
 
-async fn request(client: &impl GenericClient, tenant: &str, id: RequestId) -> Done<Option<Request>> {
+pub(super) async fn request(
+    client: &impl GenericClient,
+    tenant: &str,
+    id: RequestId,
+) -> Done<Option<Request>> {
     let statement = client.prepare_cached(select_request!("tenant_id = $1 AND request_id = $2")).await?;
     client.query_opt(&statement, &[&tenant, &id.0]).await?.as_ref().map(rows::request).transpose()
 }

@@ -4,7 +4,7 @@ use holdpoint_core::decision::{CancelKind, Fact};
 use holdpoint_core::digest::CallDigest;
 use holdpoint_core::run::{Run, SNAPSHOT_VERSION};
 use holdpoint_core::terms::Terms;
-use holdpoint_protocol::{ActorId, AgentName, InteractionStatus, RequestId, RunId, TenantId, Timestamp};
+use holdpoint_protocol::{ActorId, InteractionStatus, RequestId, RunId, TenantId, Timestamp};
 
 use crate::compact::{self, FactRef};
 use crate::facts::{Closure, Request};
@@ -14,16 +14,6 @@ use crate::{Context, Error, PresetDue, Result};
 pub(crate) fn snapshot(run: RunId, version: u32, bytes: &[u8]) -> Result<Run> {
     check_version(run, version)?;
     compact::read(run, bytes)
-}
-
-/// The agent of a run, of whose control state nothing else is read.
-pub(crate) fn agent(run: RunId, version: u32, bytes: &[u8]) -> Result<AgentName> {
-    #[derive(serde::Deserialize)]
-    struct Named {
-        agent: AgentName,
-    }
-    check_version(run, version)?;
-    compact::read::<Named>(run, bytes).map(|named| named.agent)
 }
 
 fn check_version(run: RunId, version: u32) -> Result<()> {

@@ -3,16 +3,17 @@
 use std::sync::Arc;
 
 use holdpoint_core::arguments::{Arguments, InvalidArguments};
-use holdpoint_core::decision::{CancelKind, Decision};
+use holdpoint_core::decision::{CancelKind, Decision, Fact};
 use holdpoint_core::digest::CallDigest;
 use holdpoint_core::policy::Verdict;
 use holdpoint_core::wording::bounded_reason;
 use holdpoint_protocol::{
-    AgentName, By, DecisionView, DecisionWord, InteractionKind, InteractionStatus, RawJson, RequestId, RunId,
+    By, DecisionView, DecisionWord, Event, InteractionKind, InteractionStatus, RawJson, RequestId, RunId,
     Then,
 };
-use holdpoint_store::{CancelReply, Context, Decide, DecideReply, Owner, RequestHead};
+use holdpoint_store::{CancelReply, Context, Decide, DecideReply, Loaded, Owner, RequestHead};
 
+use crate::ahead::with_fact;
 use crate::inner::Inner;
 use crate::permission::{Permitted, permitted};
 use crate::{RunInfo, Runtime};
@@ -205,15 +206,17 @@ impl Inner {
             bounded_reason(reason)?;
         }
         let asked = self.store.request(cx, deciding.request).await?.ok_or(DecideError::NotFound)?;
-        if asked.status == InteractionStatus::Pending {
+        if let Some(run) = &asked.loaded {
             fits(asked.kind, deciding.word)?;
             if matches!(deciding.word, DecisionWord::Approve | DecisionWord::ApproveWith) {
-                self.still_the_same_tool(cx, deciding.request, &asked).await?;
+                self.still_the_same_tool(cx, &deciding, &asked, run).await?;
             }
             if let Some(arguments) = &deciding.arguments {
-                self.check_edit(cx, asked.run, deciding.request, arguments).await?;
+                self.check_edit(run, deciding.request, arguments).await?;
             }
         }
+        let step = self.step_ahead(&deciding, &asked);
+        let ahead = step.as_ref().map(|step| step.writes.events.clone()).unwrap_or_default();
         let says_no = matches!(deciding.word, DecisionWord::Decline | DecisionWord::Feedback);
         let decide = Decide {
             request: deciding.request,
@@ -224,7 +227,9 @@ impl Inner {
             arguments: deciding.arguments,
             result: deciding.result,
             then: deciding.then,
+            step,
         };
+        let turn = self.turns.at(asked.run).await;
         let reply = self.store.decide(cx, decide).await?;
         // A no that comes late is no decision any more, and still nothing is released after it: the request expires here and
         // now, and is not put to a preset.
@@ -232,12 +237,20 @@ impl Inner {
             && matches!(reply, DecideReply::Expired)
             && let Some(noted) = self.store.close_due(cx, deciding.request, None).await?
         {
-            self.noted(noted, &asked.agent);
+            drop(turn);
+            self.noted_by_run(noted).await;
+            return Err(DecideError::Expired);
         }
-        self.follow(reply, &asked.agent)
+        self.follow(reply, deciding.request, asked.loaded.map(|run| *run), &ahead)
     }
 
-    fn follow(self: &Arc<Self>, reply: DecideReply, agent: &AgentName) -> Result<Decided, DecideError> {
+    fn follow(
+        self: &Arc<Self>,
+        reply: DecideReply,
+        request: RequestId,
+        loaded: Option<Loaded>,
+        ahead: &[Arc<Event>],
+    ) -> Result<Decided, DecideError> {
         match reply {
             DecideReply::Taken { decision, noted } => {
                 holdpoint_store::failpoint("after_decide");
@@ -245,7 +258,13 @@ impl Inner {
                 if let Owner::Elsewhere(instance) = noted.owner {
                     tracing::debug!(%run, %instance, "decided; another instance carries the run on");
                 }
-                self.noted(noted, agent);
+                // What is decided was open before, and then its run was loaded with it.
+                let agent = loaded.as_ref().map_or(&self.default_agent, |run| run.run.agent()).clone();
+                let ahead = if noted.owner == Owner::Nobody { ahead } else { &[] };
+                let fact = Fact::Decided { request, decision: Box::new(decision.clone()) };
+                let loaded = loaded.and_then(|loaded| with_fact(loaded, fact, &noted));
+                self.noted(noted, &agent, loaded);
+                ahead.iter().for_each(|event| self.hub.publish_aside(run, &agent, event));
                 Ok(Decided { decision, run: Some(run), repeated: false })
             }
             DecideReply::Repeated { decision } => Ok(Decided { decision, run: None, repeated: true }),
@@ -262,24 +281,25 @@ impl Inner {
     async fn still_the_same_tool(
         self: &Arc<Self>,
         cx: &Context,
-        request: RequestId,
+        deciding: &Deciding,
         asked: &RequestHead,
+        loaded: &Loaded,
     ) -> Result<(), DecideError> {
-        let Some(agent) = self.agents.get(&asked.agent) else { return Ok(()) };
+        let Some(agent) = self.agents.get(loaded.run.agent()) else { return Ok(()) };
         if !agent.tools.can_change() && asked.opened_at > self.started {
             return Ok(());
         }
-        let run = asked.run;
-        let loaded = self.store.load(cx, run).await?.ok_or(DecideError::NotFound)?;
-        let Some(index) = loaded.run.call_of(request) else { return Ok(()) };
+        let Some(index) = loaded.run.call_of(deciding.request) else { return Ok(()) };
         let tools = agent.tools.now();
         let now = loaded.run.tool_of(index).and_then(|name| tools.get(name)).map(|entry| entry.digest);
         if now.is_none() || now == loaded.run.definition(index) {
             return Ok(());
         }
         // Where it is being worked on, its next start sees to it.
-        if self.store.take(cx, run).await?.is_some() {
-            self.resume(Context { actor: loaded.run.actor().clone(), ..cx.clone() }, run);
+        if let Some(taken) = self.store.take(cx, asked.run).await? {
+            // Whoever stored what happened to it since its last step has shown that.
+            self.hub.missing(asked.run, taken.next_seq, 0);
+            self.resume_at(Context { actor: loaded.run.actor().clone(), ..cx.clone() }, taken);
         }
         match loaded.run.digest_of(index) {
             Some(digest) => Err(DecideError::Stale { digest }),
@@ -288,14 +308,7 @@ impl Inner {
     }
 
     /// An edited call goes through the gate as what it has become. An edit that may not run is refused as a decision.
-    async fn check_edit(
-        &self,
-        cx: &Context,
-        run: RunId,
-        request: RequestId,
-        text: &str,
-    ) -> Result<(), DecideError> {
-        let loaded = self.store.load(cx, run).await?.ok_or(DecideError::NotFound)?;
+    async fn check_edit(&self, loaded: &Loaded, request: RequestId, text: &str) -> Result<(), DecideError> {
         let gone = |why: String| DecideError::EditRefused { code: "tool_unavailable", why };
         let agent = self
             .agents

@@ -8,18 +8,19 @@ use std::time::Duration;
 
 use holdpoint_core::run::Run;
 use holdpoint_protocol::{AgentName, EventBody, Pending, RunId, Timestamp};
-use holdpoint_store::{Context, Noted, Owner, Result, Store};
+use holdpoint_store::{Context, Loaded, Noted, Owner, Result, Store};
 use holdpoint_tools::ToolContext;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, mpsc};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::RunInfo;
 use crate::agent::Agent;
-use crate::driver::{Driver, Place, UNAVAILABLE_RETRY_MS};
+use crate::driver::{Driver, Inbox, Place, UNAVAILABLE_RETRY_MS};
 use crate::drivers::Drivers;
 use crate::histories::Histories;
 use crate::hub::Hub;
+use crate::turns::Turns;
 use crate::waiters::Waiters;
 
 /// The first pause before the store is tried again.
@@ -35,6 +36,7 @@ pub(crate) struct Inner {
     pub(crate) drivers: Drivers,
     pub(crate) histories: Histories,
     pub(crate) waiters: Waiters,
+    pub(crate) turns: Turns,
     /// The store was away when it was last looked at what is to be done by itself.
     pub(crate) away: AtomicBool,
     pub(crate) ears: crate::hear::Ears,
@@ -86,8 +88,9 @@ impl Inner {
         }
     }
 
-    /// A fact is stored: show it, and see that the run is carried on.
-    pub(crate) fn noted(self: &Arc<Self>, noted: Noted, agent: &AgentName) {
+    /// A fact is stored: show it, and see that the run is carried on - from what was loaded of it, where that is known. To be
+    /// called in one's turn.
+    pub(crate) fn noted(self: &Arc<Self>, noted: Noted, agent: &AgentName, loaded: Option<Loaded>) {
         if let EventBody::Decision(decision) = &noted.event.body {
             self.handling.closed(noted.run, decision.request_id);
         }
@@ -98,7 +101,10 @@ impl Inner {
                 self.hub.publish_fact(noted.run, agent, &noted.event, false);
             }
         }
-        self.carry_on(noted.cx, noted.run, noted.owner);
+        match (noted.owner, loaded) {
+            (Owner::Taken, Some(loaded)) => self.resume_at(noted.cx, loaded),
+            (owner, _) => self.carry_on(noted.cx, noted.run, owner),
+        }
     }
 
     /// The same, where the agent has to be looked up.
@@ -108,7 +114,8 @@ impl Inner {
             // Then only its listeners miss this event; the run is carried on all the same.
             Ok(None) | Err(_) => self.default_agent.clone(),
         };
-        self.noted(noted, &agent);
+        let _turn = self.turns.at(noted.run).await;
+        self.noted(noted, &agent, None);
     }
 
     /// Carries a run on, or rings whoever does so here.
@@ -124,37 +131,53 @@ impl Inner {
 
     /// Loads a run that this instance owns, and drives it. Whatever was running when it was last stored is not running
     /// here: the run is told so before anything else. For a run that only waited, that changes nothing.
-    pub(crate) fn resume(self: &Arc<Self>, cx: Context, run: RunId) {
+    fn resume(self: &Arc<Self>, cx: Context, run: RunId) {
         let (tx, inbox) = self.drivers.register(&cx.tenant, run);
         let rt = Arc::clone(self);
         self.tasks.spawn(async move {
-            let loaded = match rt.persist(|| rt.store.load(&cx, run)).await {
-                Some(Some(loaded)) => loaded,
+            match rt.persist(|| rt.store.load(&cx, run)).await {
+                Some(Some(loaded)) => rt.drive(cx, loaded, tx, inbox).await,
                 Some(None) | None => {
                     rt.drivers.remove(run, &tx);
-                    return rt.hub.rest(run, u64::MAX);
+                    rt.hub.rest(run, u64::MAX);
                 }
-            };
-            let Some(agent) = rt.agents.get(loaded.run.agent()).cloned() else {
-                tracing::error!(%run, agent = %loaded.run.agent(), "the run's agent is not loaded here; the run is left as it is");
-                rt.drivers.remove(run, &tx);
-                let _ = rt.store.release(&cx, run, loaded.epoch, UNAVAILABLE_RETRY_MS).await;
-                return rt.hub.rest(run, loaded.next_seq);
-            };
-            let model = loaded.run.model().map(str::to_owned);
-            let Some(model) = agent.model_named(model.as_deref()) else {
-                tracing::error!(%run, model, "the run's model is not loaded here; the run is left as it is");
-                rt.drivers.remove(run, &tx);
-                let _ = rt.store.release(&cx, run, loaded.epoch, UNAVAILABLE_RETRY_MS).await;
-                return rt.hub.rest(run, loaded.next_seq);
-            };
-            let facts = loaded.facts.clone();
-            let remembered = rt.histories.take(&cx.tenant, loaded.run.conversation(), run);
-            let place = Place::of(&loaded, remembered, agent.settings.limits.argument_bytes);
-            let run = rt.as_granted(&cx, loaded.run);
-            let driver = Driver::at(rt, agent, model, cx, run, place, (tx, inbox));
-            driver.resume(facts).await;
+            }
         });
+    }
+
+    /// The same of a run that is loaded: it stands as it is given here, and this instance owns it.
+    pub(crate) fn resume_at(self: &Arc<Self>, cx: Context, loaded: Loaded) {
+        let (tx, inbox) = self.drivers.register(&cx.tenant, loaded.run.id());
+        self.tasks.spawn(Arc::clone(self).drive(cx, loaded, tx, inbox));
+    }
+
+    async fn drive(
+        self: Arc<Self>,
+        cx: Context,
+        loaded: Loaded,
+        tx: mpsc::Sender<Inbox>,
+        inbox: mpsc::Receiver<Inbox>,
+    ) {
+        let (rt, run) = (self, loaded.run.id());
+        let Some(agent) = rt.agents.get(loaded.run.agent()).cloned() else {
+            tracing::error!(%run, agent = %loaded.run.agent(), "the run's agent is not loaded here; the run is left as it is");
+            rt.drivers.remove(run, &tx);
+            let _ = rt.store.release(&cx, run, loaded.epoch, UNAVAILABLE_RETRY_MS).await;
+            return rt.hub.rest(run, loaded.next_seq);
+        };
+        let model = loaded.run.model().map(str::to_owned);
+        let Some(model) = agent.model_named(model.as_deref()) else {
+            tracing::error!(%run, model, "the run's model is not loaded here; the run is left as it is");
+            rt.drivers.remove(run, &tx);
+            let _ = rt.store.release(&cx, run, loaded.epoch, UNAVAILABLE_RETRY_MS).await;
+            return rt.hub.rest(run, loaded.next_seq);
+        };
+        let facts = loaded.facts.clone();
+        let remembered = rt.histories.take(&cx.tenant, loaded.run.conversation(), run);
+        let place = Place::of(&loaded, remembered, agent.settings.limits.argument_bytes);
+        let run = rt.as_granted(&cx, loaded.run);
+        let driver = Driver::at(rt, agent, model, cx, run, place, (tx, inbox));
+        driver.resume(facts).await;
     }
 
     /// A loaded run with what its actor is granted now: bypassing prompts can have been taken away since it began.

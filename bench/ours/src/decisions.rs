@@ -118,6 +118,7 @@ async fn ours_s(store: &Arc<dyn Store>, waiting: &[(RunId, RequestId)], found: &
                         arguments: None,
                         result: None,
                         then: holdpoint::protocol::Then::Continue,
+                        redefined: false,
                         step: None,
                     };
                     let reply = store.decide(&local(), decide).await.expect("a store");

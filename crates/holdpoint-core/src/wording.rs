@@ -211,6 +211,19 @@ impl Ending<'_> {
         }
     }
 
+    /// How a call ended of which an earlier attempt may have taken effect: that it did not cannot be said any more.
+    pub fn after_a_doubt(self) -> Self {
+        match self {
+            Self::ToolFailed { code, message, executed: Executed::No, arguments } => {
+                Self::ToolFailed { code, message, executed: Executed::Unknown, arguments }
+            }
+            // What was recorded under its business key is its outcome.
+            Self::Replayed { .. } => self,
+            _ if self.executed() == Executed::No => Self::OutcomeUnknown,
+            _ => self,
+        }
+    }
+
     /// The stable reason code: the caller's or the tool's own where there is one, else the status in capitals.
     fn code(&self) -> String {
         let given = |code: &str, otherwise: &str| {

@@ -12,13 +12,13 @@ use holdpoint_core::limits::Limits;
 use holdpoint_core::message::{AssistantItem, AssistantMessage, ProposedCall, ResultContent, UserMessage};
 use holdpoint_core::policy::{Ruling, Verdict};
 use holdpoint_core::run::{
-    Birth, Changes, Check, Cx, Effect, Execution, Input, OpenRound, Probed, Refused, Replied, ReplyEnd,
-    Ruled, Run, Settings, Stage, ToolEnd,
+    Birth, Changes, Check, Cx, Effect, Execution, Input, LedgerLine, OpenRound, Probed, Refused, Replied,
+    ReplyEnd, Ruled, Run, Settings, Stage, ToolEnd,
 };
 use holdpoint_core::tool::{EffectClass, ToolDefinition};
 use holdpoint_protocol::{
-    ActorId, AgentName, By, CallId, ConversationId, DecisionWord, EventBody, InteractionKind, Reason,
-    RequestId, RunId, TenantId, Then, Timestamp, Via,
+    ActorId, AgentName, By, CallId, ConversationId, DecisionWord, EventBody, Executed, InteractionKind,
+    Reason, RequestId, RunId, TenantId, Then, Timestamp, Via,
 };
 use proptest::prelude::*;
 use serde_json::json;
@@ -34,20 +34,49 @@ const TOOLS: [(&str, EffectClass); 4] = [
 /// One thing thrown at the machine. Numbers are taken modulo what there is.
 #[derive(Debug, Clone)]
 enum Move {
-    Reply { calls: Vec<(usize, u8)>, end: u8 },
+    Reply {
+        calls: Vec<(usize, u8)>,
+        end: u8,
+    },
     ModelFails,
-    Decide { which: usize, word: u8, stale: bool, stop: bool },
-    Expire { which: usize },
-    GateError { which: usize },
-    Cancel { supersede: bool },
-    Finish { which: usize, attempt: u32, end: u8 },
-    Probe { which: usize, says: u8 },
-    Progress { which: usize },
+    Decide {
+        which: usize,
+        word: u8,
+        stale: bool,
+        stop: bool,
+    },
+    Expire {
+        which: usize,
+    },
+    GateError {
+        which: usize,
+    },
+    Cancel {
+        supersede: bool,
+    },
+    Finish {
+        which: usize,
+        attempt: u32,
+        end: u8,
+    },
+    Probe {
+        which: usize,
+        says: u8,
+    },
+    Progress {
+        which: usize,
+    },
     Recover,
+    /// What the run needs is not loaded where it was taken up; some facts wait there.
+    Unavailable {
+        cancel: bool,
+    },
     GraceOver,
     StartAgain,
     RuleOutOfTurn,
-    CheckOutOfTurn { which: usize },
+    CheckOutOfTurn {
+        which: usize,
+    },
 }
 
 fn moves() -> impl Strategy<Value = Vec<Move>> {
@@ -63,6 +92,7 @@ fn moves() -> impl Strategy<Value = Vec<Move>> {
         2 => (any::<usize>(), 0u8..3).prop_map(|(which, says)| Move::Probe { which, says }),
         1 => any::<usize>().prop_map(|which| Move::Progress { which }),
         2 => Just(Move::Recover),
+        1 => prop::bool::weighted(0.2).prop_map(|cancel| Move::Unavailable { cancel }),
         1 => Just(Move::GraceOver),
         1 => Just(Move::StartAgain),
         1 => Just(Move::RuleOutOfTurn),
@@ -82,6 +112,8 @@ struct Bench {
     /// Calls that policy allowed, that were approved, and how often.
     released: BTreeMap<CallId, u32>,
     ran: BTreeSet<(CallId, u32)>,
+    /// Calls of which an attempt was cut off, and nothing has shown that it had no effect.
+    cut: BTreeSet<CallId>,
     proposed: BTreeMap<u32, u32>,
     answered: BTreeSet<CallId>,
     committed: BTreeSet<u32>,
@@ -108,6 +140,7 @@ impl Bench {
             requests: BTreeMap::new(),
             released: BTreeMap::new(),
             ran: BTreeSet::new(),
+            cut: BTreeSet::new(),
             proposed: BTreeMap::new(),
             answered: BTreeSet::new(),
             committed: BTreeSet::new(),
@@ -203,6 +236,13 @@ impl Bench {
             assert!(request.3, "a request is closed once");
             request.3 = false;
         }
+        for line in &changes.executions {
+            if let LedgerLine::Ended { call, executed: Executed::Unknown, .. } = line
+                && self.effect_of(*call) != EffectClass::ReadOnly
+            {
+                self.cut.insert(*call);
+            }
+        }
         for event in &changes.events {
             match event {
                 EventBody::ToolCall(calls) => {
@@ -215,6 +255,11 @@ impl Bench {
                         assert!(
                             self.answered.insert(result.call_id),
                             "I3: {} was answered twice",
+                            result.call_id
+                        );
+                        assert!(
+                            result.executed != Executed::No || !self.cut.contains(&result.call_id),
+                            "{} may have taken effect, and is said not to have",
                             result.call_id
                         );
                     }
@@ -236,6 +281,11 @@ impl Bench {
                 _ => {}
             }
         }
+    }
+
+    fn effect_of(&self, call: CallId) -> EffectClass {
+        let name = self.open.slots.get(call.index as usize).map_or("", |slot| slot.proposed.name.as_str());
+        TOOLS.iter().find(|(tool, _)| *tool == name).map_or(EffectClass::AtMostOnce, |(_, effect)| *effect)
     }
 
     fn rule(&mut self) -> Vec<Ruled> {
@@ -329,7 +379,14 @@ impl Bench {
                     1 => Probed::NotDone,
                     _ => Probed::Unknown,
                 };
-                self.take(Input::Probed { index: which as u32 % 5, probe })
+                let index = which as u32 % 5;
+                // It can show that nothing came of the attempt.
+                let cut = says == 1 && self.cut.remove(&self.run.call_id(index));
+                let taken = self.take(Input::Probed { index, probe });
+                if cut && taken.is_err() {
+                    self.cut.insert(self.run.call_id(index));
+                }
+                taken
             }
             Move::Progress { which } => self.take(Input::Progress {
                 index: which as u32 % 5,
@@ -337,6 +394,28 @@ impl Bench {
                 fraction: None,
             }),
             Move::Recover => self.take(Input::Recovered { facts: Vec::new() }),
+            Move::Unavailable { cancel } => {
+                let by = ActorId::new("ana").unwrap();
+                let facts = cancel.then_some(Fact::Cancelled { by, kind: CancelKind::Cancel });
+                let facts = facts.into_iter().collect();
+                let ran = self.ran.len();
+                let effects = self.step(Input::Unavailable { facts, what: "the agent".into() })?;
+                let begins = |effect: &Effect| {
+                    matches!(
+                        effect,
+                        Effect::Execute(_)
+                            | Effect::CallModel { .. }
+                            | Effect::Check { .. }
+                            | Effect::Probe { .. }
+                    )
+                };
+                assert!(
+                    ran == self.ran.len() && !effects.iter().any(begins),
+                    "it is not loaded: {effects:?}"
+                );
+                assert!(!cancel || self.ended, "a cancelled run needs nothing to end");
+                Ok(())
+            }
             Move::GraceOver => self.take(Input::GraceOver),
             Move::StartAgain => self.take(start()),
             Move::RuleOutOfTurn => self.take(Input::Ruled(Vec::new())),

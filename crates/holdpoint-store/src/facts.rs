@@ -167,7 +167,7 @@ pub(crate) fn judge(
     }
     match (request.status, &request.closure) {
         (InteractionStatus::Pending, _) if request.is_late(now) => late(),
-        (InteractionStatus::Pending, _) if !fits => {
+        (InteractionStatus::Pending, _) if !fits || decide.redefined => {
             let record = tried("stale_decision", request, decide);
             Judgement::Refuse(DecideReply::Stale { digest: request.digest }, Some(record))
         }

@@ -397,6 +397,8 @@ pub struct Decide {
     pub result: Option<RawJson>,
     /// What follows for the run.
     pub then: Then,
+    /// Whoever takes the decision knows that what would run is not what was shown any more: it is refused as stale.
+    pub redefined: bool,
     /// The run's step after this decision, where that leaves it suspended: made of the run as it is until then, with the
     /// epoch that it has and the number after the decision's event. As long as nothing else was stored of the run and nobody
     /// owns it, the two are stored as one and nobody takes it ([`Owner::Nobody`]). A store may leave it out.

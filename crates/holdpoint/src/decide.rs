@@ -8,8 +8,8 @@ use holdpoint_core::digest::CallDigest;
 use holdpoint_core::policy::Verdict;
 use holdpoint_core::wording::bounded_reason;
 use holdpoint_protocol::{
-    By, DecisionView, DecisionWord, Event, InteractionKind, InteractionStatus, RawJson, RequestId, RunId,
-    Then,
+    ActorId, By, DecisionView, DecisionWord, Event, InteractionKind, InteractionStatus, RawJson, RequestId,
+    RunId, Then,
 };
 use holdpoint_store::{CancelReply, Context, Decide, DecideReply, Loaded, Owner, RequestHead};
 
@@ -206,12 +206,15 @@ impl Inner {
             bounded_reason(reason)?;
         }
         let asked = self.store.request(cx, deciding.request).await?.ok_or(DecideError::NotFound)?;
+        let mut redefined = None;
         if let Some(run) = &asked.loaded {
             fits(asked.kind, deciding.word)?;
-            if matches!(deciding.word, DecisionWord::Approve | DecisionWord::ApproveWith) {
-                self.still_the_same_tool(cx, &deciding, &asked, run).await?;
+            let approves = matches!(deciding.word, DecisionWord::Approve | DecisionWord::ApproveWith);
+            // What a doubt releases is checked when it starts, like everything else, and asked about as what it is then.
+            if approves && asked.kind == InteractionKind::Approval {
+                redefined = self.redefined(deciding.request, &asked, run);
             }
-            if let Some(arguments) = &deciding.arguments {
+            if let (Some(arguments), None) = (&deciding.arguments, &redefined) {
                 self.check_edit(run, deciding.request, arguments).await?;
             }
         }
@@ -227,10 +230,17 @@ impl Inner {
             arguments: deciding.arguments,
             result: deciding.result,
             then: deciding.then,
+            redefined: redefined.is_some(),
             step,
         };
         let turn = self.turns.at(asked.run).await;
         let reply = self.store.decide(cx, decide).await?;
+        // Where the run is being worked on, its next start sees to it.
+        if let (Some(actor), DecideReply::Stale { .. }) = (redefined, &reply)
+            && let Some(taken) = self.store.take(cx, asked.run).await?
+        {
+            self.resume_at(Context { actor, ..cx.clone() }, taken);
+        }
         // A no that comes late is no decision any more, and still nothing is released after it: the request expires here and
         // now, and is not put to a preset.
         if says_no
@@ -276,35 +286,18 @@ impl Inner {
     }
 
     /// A tool may have been defined otherwise since the request was made: it comes from a source that changed, or an
-    /// earlier process made the request. Then what was shown is not what would run: the request is asked anew, and this
-    /// decision is about something that is no longer there.
-    async fn still_the_same_tool(
-        self: &Arc<Self>,
-        cx: &Context,
-        deciding: &Deciding,
-        asked: &RequestHead,
-        loaded: &Loaded,
-    ) -> Result<(), DecideError> {
-        let Some(agent) = self.agents.get(loaded.run.agent()) else { return Ok(()) };
+    /// earlier process made the request. Then what was shown is not what would run: this decision is about something that is no
+    /// longer there, and the request is to be asked anew, in the name of the run's actor, who is returned.
+    fn redefined(&self, request: RequestId, asked: &RequestHead, loaded: &Loaded) -> Option<ActorId> {
+        let agent = self.agents.get(loaded.run.agent())?;
         if !agent.tools.can_change() && asked.opened_at > self.started {
-            return Ok(());
+            return None;
         }
-        let Some(index) = loaded.run.call_of(deciding.request) else { return Ok(()) };
+        let index = loaded.run.call_of(request)?;
         let tools = agent.tools.now();
         let now = loaded.run.tool_of(index).and_then(|name| tools.get(name)).map(|entry| entry.digest);
-        if now.is_none() || now == loaded.run.definition(index) {
-            return Ok(());
-        }
-        // Where it is being worked on, its next start sees to it.
-        if let Some(taken) = self.store.take(cx, asked.run).await? {
-            // Whoever stored what happened to it since its last step has shown that.
-            self.hub.missing(asked.run, taken.next_seq, 0);
-            self.resume_at(Context { actor: loaded.run.actor().clone(), ..cx.clone() }, taken);
-        }
-        match loaded.run.digest_of(index) {
-            Some(digest) => Err(DecideError::Stale { digest }),
-            None => Ok(()),
-        }
+        let is_another = now.is_some() && now != loaded.run.definition(index);
+        is_another.then(|| loaded.run.actor().clone())
     }
 
     /// An edited call goes through the gate as what it has become. An edit that may not run is refused as a decision.

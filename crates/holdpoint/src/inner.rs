@@ -159,25 +159,38 @@ impl Inner {
         inbox: mpsc::Receiver<Inbox>,
     ) {
         let (rt, run) = (self, loaded.run.id());
-        let Some(agent) = rt.agents.get(loaded.run.agent()).cloned() else {
-            tracing::error!(%run, agent = %loaded.run.agent(), "the run's agent is not loaded here; the run is left as it is");
+        let found = rt.agents.get(loaded.run.agent()).cloned();
+        let missing = match &found {
+            None => Some(format!("the agent `{}`", loaded.run.agent())),
+            Some(agent) if agent.model_named(loaded.run.model()).is_none() => {
+                Some(format!("the model `{}`", loaded.run.model().unwrap_or_default()))
+            }
+            Some(_) => None,
+        };
+        let Some(agent) = found.or_else(|| rt.stand_in(loaded.run.agent())) else {
             rt.drivers.remove(run, &tx);
             let _ = rt.store.release(&cx, run, loaded.epoch, UNAVAILABLE_RETRY_MS).await;
             return rt.hub.rest(run, loaded.next_seq);
         };
-        let model = loaded.run.model().map(str::to_owned);
-        let Some(model) = agent.model_named(model.as_deref()) else {
-            tracing::error!(%run, model, "the run's model is not loaded here; the run is left as it is");
-            rt.drivers.remove(run, &tx);
-            let _ = rt.store.release(&cx, run, loaded.epoch, UNAVAILABLE_RETRY_MS).await;
-            return rt.hub.rest(run, loaded.next_seq);
-        };
+        let model = agent.model_named(loaded.run.model()).unwrap_or_else(|| Arc::clone(&agent.model));
         let facts = loaded.facts.clone();
         let remembered = rt.histories.take(&cx.tenant, loaded.run.conversation(), run);
         let place = Place::of(&loaded, remembered, agent.settings.limits.argument_bytes);
         let run = rt.as_granted(&cx, loaded.run);
         let driver = Driver::at(rt, agent, model, cx, run, place, (tx, inbox));
-        driver.resume(facts).await;
+        match missing {
+            None => driver.resume(facts).await,
+            Some(what) => {
+                tracing::error!(run = %driver.run.id(), what, "what the run needs is not loaded here; it waits, or ends if it is to");
+                driver.stand_by(facts, what).await;
+            }
+        }
+    }
+
+    /// In place of an agent that is not loaded here: it has no tools, and its model is never asked.
+    fn stand_in(&self, name: &AgentName) -> Option<Arc<Agent>> {
+        let model = Arc::clone(&self.agents.get(&self.default_agent)?.model);
+        Agent::on(name.as_str(), model).build().ok().map(Arc::new)
     }
 
     /// A loaded run with what its actor is granted now: bypassing prompts can have been taken away since it began.

@@ -158,6 +158,53 @@ on_every_store! {
         }
     }
 
+    /// One of each kind in one reply, decided from the last to the first, one of them twice and one that does not exist: every
+    /// answer reaches its own request and no other, what is not decided waits, and five results stand in the order of the reply.
+    fn a_mixed_batch_is_decided_by_id_and_answered_in_its_order(place) {
+        for mode in [Execution::Sequential, Execution::Parallel, Execution::Hold] {
+            let log = Log::default();
+            let bash = |n: u8| format!(r#"{{"command":"{n}"}}"#);
+            let texts = [bash(2), bash(3), bash(4), bash(5)];
+            let model = calls_then_done(&[
+                ("c1", "Read", r#"{"path":"a"}"#), ("c2", "Bash", &texts[0]), ("c3", "slow", "{}"),
+                ("c4", "Bash", &texts[2]), ("c5", "Bash", &texts[3]),
+            ]);
+            let slow = {
+                let log = log.clone();
+                FnTool::new(definition("slow", &[]), move |_| {
+                    log.add("slow", "");
+                    async { tokio::time::sleep(Duration::from_millis(50)).await; "slept" }
+                })
+            };
+            let agent = build_assistant(&log, model.clone()).tool(slow).execution(mode).approval_timeout(Duration::from_secs(60));
+            let process = place.start(agent.build().unwrap());
+            let run = process.go("go").run;
+            let open: Vec<_> = process.open(run).iter().map(|item| item.request_id).collect();
+            assert_eq!(open.len(), 4, "{mode:?}: nobody is asked about what is free");
+            let [c2, c3, c4, c5] = open[..] else { panic!("{open:?}") };
+            let feedback = Deciding::new(c4, DecisionWord::Feedback, human()).reason("with care");
+            process.decide(feedback.clone()).unwrap();
+            process.say(c3, DecisionWord::Approve).unwrap();
+            let unknown = holdpoint::protocol::RequestId(run.0);
+            assert!(matches!(process.say(unknown, DecisionWord::Approve), Err(holdpoint::DecideError::NotFound)));
+            assert!(process.decide(feedback).unwrap().repeated);
+            process.say(c2, DecisionWord::Decline).unwrap();
+            process.wait(run);
+            let left: Vec<_> = process.open(run).iter().map(|item| item.request_id).collect();
+            assert_eq!(left, [c5], "{mode:?}: what nobody decided waits");
+            place.later(Duration::from_secs(61));
+            process.until(run, "finish");
+            let answers = told(&model, 2);
+            let ended: Vec<_> = answers.iter().map(|a| (a.id.as_str(), a.status, a.executed)).collect();
+            assert_eq!(ended, [
+                ("c1", "succeeded", "yes"), ("c2", "declined", "no"), ("c3", "succeeded", "yes"),
+                ("c4", "feedback", "no"), ("c5", "expired", "no"),
+            ], "{mode:?}");
+            assert_eq!(log.names(), ["Read", "slow"], "{mode:?}");
+            process.check(run);
+        }
+    }
+
     /// https://github.com/microsoft/agent-framework/pull/7692 https://github.com/langchain-ai/langchainjs/issues/11125
     /// https://github.com/langchain-ai/langchain/issues/37093
     fn each_call_of_a_batch_goes_by_its_own_decision(place) {

@@ -3,6 +3,7 @@
 
 mod common;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use common::*;
@@ -170,6 +171,93 @@ on_every_store! {
         assert_eq!(process.answers(run)[0].status, "outcome_unknown");
         assert_eq!(process.interactions(run)[0].status, InteractionStatus::Cancelled);
         process.check(run);
+    }
+
+    /// Two have run, one runs, three wait: six answers in the order of the reply, each with what is known of it, and nothing is
+    /// left in anybody's inbox.
+    fn a_cancel_answers_every_call_of_a_batch_in_its_order(place) {
+        let log = Log::default();
+        let model = calls_then_done(&[
+            ("c1", "Read", r#"{"path":"a"}"#), ("c2", "Bash", r#"{"command":"a"}"#), ("c3", "wire", "{}"),
+            ("c4", "Bash", r#"{"command":"b"}"#), ("c5", "Read", r#"{"path":"b"}"#), ("c6", "Bash", r#"{"command":"c"}"#),
+        ]);
+        let policy = Policy::builder("p").allow(["Read", "wire"]).build().unwrap();
+        let agent = Agent::builder("main", model.clone()).execution(Execution::Parallel).policy(policy)
+            .tool(read_only(&log, "Read", &["path"], "contents")).tool(tool(&log, "Bash", &["command"], "ok"))
+            .tool(hanging(&log, "wire", EffectClass::AtMostOnce));
+        let process = place.start(agent.build().unwrap());
+        let run = process.begin("go");
+        for _ in 0..100 {
+            if log.names().len() == 3 { break }
+            process.rest(5);
+        }
+        process.rest(20);
+        assert_eq!(process.open(run).len(), 3);
+        process.run(async |runtime| cancel(runtime, run).await);
+        assert_eq!(process.wait(run).finish().unwrap().status, FinishStatus::Cancelled);
+        let answers = process.answers(run);
+        let ended: Vec<_> = answers.iter().map(|a| (a.id.as_str(), a.status, a.executed)).collect();
+        assert_eq!(ended, [
+            ("c1", "succeeded", "yes"), ("c2", "cancelled", "no"), ("c3", "outcome_unknown", "unknown"),
+            ("c4", "cancelled", "no"), ("c5", "succeeded", "yes"), ("c6", "cancelled", "no"),
+        ]);
+        assert!(process.interactions(run).iter().all(|item| item.status == InteractionStatus::Cancelled));
+        assert_eq!(log.names().len(), 3);
+        process.check(run);
+    }
+
+    /// What a run needs is gone from the configuration: it waits until that is back - and can be ended all the same, with every
+    /// call answered, so that its conversation goes on.
+    /// https://github.com/novuhq/novu/pull/12087 https://github.com/openai/openai-agents-python/pull/4264
+    fn a_run_whose_agent_model_or_tool_is_gone_can_be_ended(place) {
+        for gone in ["agent", "model", "tool"] {
+            for (decided, supersede) in [(true, false), (false, false), (false, true)] {
+                let log = Log::default();
+                let spare = || Arc::new(Scripted::sequence("spare", [batch(&[
+                    ("c1", "Read", r#"{"path":"a"}"#), ("c2", "Write", r#"{"path":"a","content":""}"#),
+                    ("c3", "Write", r#"{"path":"b","content":""}"#),
+                ])]));
+                let first = place.start(build_assistant(&log, three_calls()).also_model(spare()).build().unwrap());
+                let mut start = Start::text("go");
+                start.model = Some("spare".into());
+                let run = first.start(start).run;
+                let conversation = first.view(run).conversation_id;
+                drop(first);
+
+                let name = if gone == "agent" { "other" } else { "main" };
+                let mut rest = Agent::builder(name, Scripted::sequence("script", [Answer::text("something else")]))
+                    .on_new_message(if supersede { holdpoint::OnNewMessage::Supersede } else { Default::default() });
+                if gone != "model" {
+                    rest = rest.also_model(spare());
+                }
+                if gone != "tool" {
+                    rest = rest.tool(tool(&log, "Write", &["path", "content"], "written"));
+                }
+                let process = place.start(rest.build().unwrap());
+                if decided {
+                    process.say(process.request(run, "Write"), DecisionWord::Approve).unwrap();
+                    process.rest(20);
+                    assert_eq!(log.names(), ["Read"], "{gone}: it waits for what is not there");
+                }
+                let expected = if supersede { FinishStatus::Superseded } else { FinishStatus::Cancelled };
+                if !supersede {
+                    process.run(async |runtime| cancel(runtime, run).await);
+                    assert_eq!(process.wait(run).finish().unwrap().status, expected, "{gone}");
+                }
+                let next = process.run(async |runtime| {
+                    within(runtime.run(&local(), Start::text("and now").conversation(conversation))).await.unwrap()
+                });
+                assert_eq!(next.text(), Some("something else"), "{gone}: the conversation goes on");
+                assert_eq!(process.view(run).finish, Some(expected), "{gone}");
+                let word = if supersede { "superseded" } else { "cancelled" };
+                let ended: Vec<_> = process.answers(run).iter().map(|answer| answer.status).collect();
+                assert_eq!(ended, ["succeeded", word, word], "{gone}, decided {decided}");
+                assert!(process.open(run).is_empty());
+                assert_eq!(log.names(), ["Read"]);
+                process.check(run);
+                process.check(next.run);
+            }
+        }
     }
 
     /// The process dies after the cancel was noted and before it was acted on: the next one ends the run, and asks nobody.

@@ -101,6 +101,22 @@ on_every_store! {
         process.check(run);
     }
 
+    /// A check that breaks down when the approved call is to start - it was well when the call was proposed - lets it not run;
+    /// the other calls of the batch go on.
+    fn rule_12_a_permission_check_that_breaks_at_the_start_lets_nothing_run(place) {
+        let log = Log::default();
+        let model = calls_then_done(&[BASH, ("c2", "Read", r#"{"path":"a"}"#)]);
+        let broken = Arc::new(AtomicBool::new(false));
+        let process = place.start(build_assistant(&log, model.clone()).permission(BreaksLater(broken.clone())).build().unwrap());
+        let run = process.go("go").run;
+        broken.store(true, Ordering::Relaxed);
+        assert_eq!(process.approve(run, "Bash").text(), Some("done"));
+        assert_eq!(log.names(), ["Read"]);
+        let ended: Vec<_> = told(&model, 2).iter().map(|a| (a.status, a.executed)).collect();
+        assert_eq!(ended, [("gate_error", "no"), ("succeeded", "yes")]);
+        process.check(run);
+    }
+
     /// The tool's definition changed while the request waited: the old approve covers nothing, and the new request says
     /// what is different. https://github.com/extra-org/extra/issues/139
     fn rule_12_a_changed_definition_is_asked_about_anew(place) {
@@ -219,18 +235,28 @@ on_every_store! {
         third.check(run);
     }
 
-    /// An agent that is not loaded here: nothing settles. https://github.com/openai/openai-agents-python/pull/4264
+    /// An agent that is not loaded here: nothing settles, which agent it is is said once, and the run goes on where it is.
+    /// https://github.com/openai/openai-agents-python/pull/4264
     fn rule_12_an_agent_that_is_not_loaded_settles_nothing(place) {
         let (log, model) = (Log::default(), calls_then_done(&[BASH]));
         let first = place.start(under(&log, &model, policy(|p| p)));
         let run = first.go("go").run;
         let request = first.request(run, "Bash");
         drop(first);
-        let second = place.start(Agent::builder("other", model.clone()).build().unwrap());
+        let without = || Agent::builder("other", model.clone()).build().unwrap();
+        let second = place.start(without());
         second.say(request, DecisionWord::Approve).unwrap();
-        second.rest(50);
-        assert!(log.names().is_empty() && second.answers(run).is_empty());
+        second.until(run, "notice");
         drop(second);
+        place.later(Duration::from_secs(40));
+        let again = place.start(without());
+        again.rest(50);
+        let notices: Vec<_> = again.events(run).into_iter().filter(|e| e["type"] == "notice").collect();
+        assert_eq!(notices.len(), 1, "said once: {notices:?}");
+        assert_eq!(notices[0]["code"], "tool_unavailable");
+        assert!(notices[0]["message"].as_str().unwrap().contains("the agent `main`"), "{notices:?}");
+        assert!(log.names().is_empty() && again.answers(run).is_empty() && model.calls() == 1);
+        drop(again);
         place.later(Duration::from_secs(40));
         let third = place.start(under(&log, &model, policy(|p| p)));
         assert_eq!(third.wait(run).text(), Some("done"));
@@ -256,6 +282,21 @@ on_every_store! {
         assert_eq!(log.names(), ["hangs"], "it does not run again unasked");
         let open = second.open(run);
         assert_eq!(field(&open[0], "toolName"), "hangs");
+    }
+}
+
+struct BreaksLater(Arc<AtomicBool>);
+
+#[async_trait]
+impl Permission for BreaksLater {
+    async fn check(
+        &self,
+        _: &RunInfo,
+        tool: &ToolDefinition,
+        _: &serde_json::Value,
+    ) -> Result<(), Forbidden> {
+        assert!(tool.name != "Bash" || !self.0.load(Ordering::Relaxed), "a broken check");
+        Ok(())
     }
 }
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use common::*;
+use holdpoint::core::limits::Limits;
 use holdpoint::core::tool::EffectClass;
 use holdpoint::prelude::*;
 use holdpoint::protocol::{ActorId, FinishStatus, InteractionStatus, RequestId, TenantId, Then};
@@ -76,6 +77,51 @@ on_every_store! {
             assert_eq!((&decision["by"]["via"], &decision["by"]["actor"]), (&json!(via), &actor), "{status}");
             let said = answer.said["message"].as_str().unwrap();
             assert_eq!(said.contains("person"), matches!(status, "declined" | "feedback"), "{said}");
+            process.check(run);
+        }
+    }
+
+    /// Not executed for five reasons: each has a word and a code of its own - for the model, on the stream, in the record - and
+    /// a person's name stands only where a person decided.
+    fn rule_14_each_reason_has_its_own_code_in_result_event_and_record(place) {
+        for status in ["declined", "expired", "policy_denied", "cancelled", "limit"] {
+            let (log, model) = (Log::default(), calls_then_done(&[PAY]));
+            let mut agent = payer(&log, &model).approval_timeout(Duration::from_secs(60));
+            match status {
+                "policy_denied" => agent = agent.policy(Policy::builder("p").deny(["pay"]).build().unwrap()),
+                "limit" => agent = agent.limits(Limits { calls_total: 0, ..Limits::default() }),
+                _ => {}
+            }
+            let process = place.start(agent.build().unwrap());
+            let run = process.go("go").run;
+            match status {
+                "declined" => drop(process.decline(run, "pay", "not today")),
+                "expired" => place.later(Duration::from_secs(61)),
+                "cancelled" => drop(process.run(async |runtime| runtime.cancel(&local(), run).await.unwrap())),
+                _ => {}
+            }
+            process.until(run, "finish");
+            assert!(log.names().is_empty(), "{status}");
+            let code = status.to_uppercase();
+            let answer = &process.answers(run)[0];
+            assert_eq!((answer.status, &answer.said["status"], &answer.said["code"]), (status, &json!(status), &json!(code)));
+            let events = process.events(run);
+            let result = &events.iter().find(|event| event["type"] == "tool_result").unwrap()["toolResults"][0];
+            assert_eq!((&result["status"], &result["code"], &result["executed"]), (&json!(status), &json!(code), &json!("no")));
+            let audit = process.audit(run);
+            let settled: Vec<_> = audit.iter().filter(|record| record["kind"] == "call_settled").collect();
+            assert_eq!(settled.len(), 1, "{audit:?}");
+            assert_eq!(settled[0]["what"], format!("{status} executed=no"));
+            let closed: Vec<_> = audit.iter()
+                .filter(|record| record["kind"] == "decision" || record["kind"] == "request_closed")
+                .map(|record| (record["what"].as_str().unwrap(), record["actor"].as_str())).collect();
+            let expected: &[(&str, Option<&str>)] = match status {
+                "declined" => &[("decline via=human", Some("local"))],
+                "expired" => &[("expired", None)],
+                "cancelled" => &[("cancelled", Some("local"))],
+                _ => &[],
+            };
+            assert_eq!(closed, expected, "{status}");
             process.check(run);
         }
     }

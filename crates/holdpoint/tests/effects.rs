@@ -108,7 +108,8 @@ on_every_store! {
     fn rule_14_an_at_most_once_call_that_was_cut_off_goes_in_doubt(place) {
         for goes in [Goes::Hangs, Goes::Lost] {
             let log = Log::default();
-            let model = calls_then_done(&[("c1", "odd", "{}"), ("c2", "odd", "{}")]);
+            // The model gave both calls one id: that is no key of anything.
+            let model = calls_then_done(&[("c1", "odd", "{}"), ("c1", "odd", "{}")]);
             let agent = Agent::builder("main", model.clone()).tool(Odd::new(&log, AtMostOnce, &[goes, Goes::Well, Goes::Well], vec![]))
                 .policy(allow_all());
             let process = place.start(agent.build().unwrap());

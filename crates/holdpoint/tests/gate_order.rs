@@ -46,6 +46,26 @@ on_every_store! {
         }
     }
 
+    /// What a broken reply called is asked about by nobody; what the next one calls is, and alone.
+    fn rule_06_the_calls_of_the_reply_after_a_broken_one_are_the_ones_asked_about(place) {
+        let log = Log::default();
+        let bash = |n: &'static str, command: &str| (n, "Bash", format!(r#"{{"command":"{command}"}}"#));
+        let of = |calls: &[(&str, &str, String)]| {
+            let calls: Vec<_> = calls.iter().map(|(id, name, text)| (*id, *name, text.as_str())).collect();
+            batch(&calls)
+        };
+        let broken = of(&[bash("c1", "one"), bash("c2", "two")]).interrupted("reset by peer");
+        let model = Scripted::sequence("script", [broken, of(&[bash("c1", "three")]), Answer::text("done")]);
+        let process = place.start(build_assistant(&log, model).build().unwrap());
+        let run = process.go("go").run;
+        let asked = process.interactions(run);
+        assert_eq!(asked.len(), 1, "{asked:?}");
+        assert_eq!(field(&asked[0], "arguments"), r#"{"command":"three"}"#);
+        process.approve(run, "Bash");
+        assert_eq!(log.calls(), [("Bash".to_owned(), r#"{"command":"three"}"#.to_owned())]);
+        process.check(run);
+    }
+
     /// Two in a row end the run with an error; a good one between them does not.
     fn rule_06_two_broken_replies_in_a_row_end_the_run(place) {
         let log = Log::default();

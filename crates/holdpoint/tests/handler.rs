@@ -217,6 +217,40 @@ on_every_store! {
         }
     }
 
+    /// A handler that says yes at the moment in which it is told to stop has said nothing.
+    /// claude-agent-sdk-typescript 0.3.208: an abort during a pending hook counted as the hook's consent.
+    fn a_yes_that_comes_with_the_end_of_a_request_lets_nothing_run(place) {
+        #[derive(Clone, Default)]
+        struct YesWhenTold(Arc<Mutex<u32>>);
+        #[async_trait]
+        impl ApprovalHandler for YesWhenTold {
+            fn name(&self) -> &str { "yes" }
+            async fn decide(&self, batch: ApprovalBatch) -> Result<HashMap<CallId, HandlerAnswer>, HandlerError> {
+                batch.cancel.cancelled().await;
+                *self.0.lock().unwrap() += 1;
+                Ok(batch.requests.iter().map(|request| (request.call_id, HandlerAnswer::Approve)).collect())
+            }
+        }
+        for how in ["expiry", "cancel"] {
+            let (log, model) = (Log::default(), three_calls());
+            let agent = build_assistant(&log, model).approval_handler(YesWhenTold::default()).approval_timeout(Duration::from_secs(60));
+            let process = place.start(agent.build().unwrap());
+            let run = process.begin("go");
+            process.until(run, "suspended");
+            match how {
+                "expiry" => place.later(Duration::from_secs(61)),
+                _ => drop(process.run(async |runtime| runtime.cancel(&local(), run).await.unwrap())),
+            }
+            process.until(run, "finish");
+            process.rest(20);
+            assert_eq!(log.names(), ["Read"], "{how}");
+            let ended: Vec<_> = process.answers(run).iter().map(|answer| answer.status).collect();
+            let word = if how == "expiry" { "expired" } else { "cancelled" };
+            assert_eq!(ended, ["succeeded", word, word]);
+            process.check(run);
+        }
+    }
+
     /// A decline with `then: stop` ends the run, from a handler as from a person.
     fn a_handler_can_stop_the_run(place) {
         let (log, model) = (Log::default(), three_calls());

@@ -185,6 +185,91 @@ on_every_store! {
         }
     }
 
+    /// The process dies while a call runs that would be run again - and where it goes on, it may not: whatever stands in its
+    /// way, nobody is told that it was not executed. A call that only reads had no effect, and is told from it.
+    fn rule_32_a_call_that_may_have_run_is_never_said_not_to_have(place) {
+        for effect in [EffectClass::Idempotent, EffectClass::AtMostOnce, EffectClass::ReadOnly] {
+            for what in ["denied", "forbidden", "asked, and declined", "not loaded, and cancelled"] {
+                let log = Log::default();
+                let model = calls_then_done(&[("c1", "wire", "{}")]);
+                let agent = |hangs| Agent::builder("main", model.clone()).tool(Wire::new(&log, effect, hangs));
+                let first = place.start(agent(true).policy(allow_all()).build().unwrap());
+                let run = first.begin("go");
+                first.until(run, "tool_started");
+                first.rest(20);
+                drop(first);
+
+                let deny = || Policy::builder("now").deny(["wire"]).build().unwrap();
+                let now = match what {
+                    "denied" => agent(false).policy(deny()),
+                    "forbidden" => agent(false).policy(allow_all()).permission(Nobody),
+                    "asked, and declined" => agent(false),
+                    _ => Agent::builder("main", model.clone()),
+                };
+                let process = place.start(now.build().unwrap());
+                if effect == EffectClass::AtMostOnce {
+                    process.wait(run);
+                    // A person wants it run again.
+                    process.say(process.open(run)[0].request_id, DecisionWord::Approve).unwrap();
+                }
+                match what {
+                    "asked, and declined" if effect != EffectClass::AtMostOnce => {
+                        process.wait(run);
+                        let warned = field(&process.open(run)[0], "render").contains("may have taken effect");
+                        assert_eq!(warned, effect == EffectClass::Idempotent);
+                        process.decline(run, "wire", "no");
+                    }
+                    "not loaded, and cancelled" => {
+                        process.until(run, "notice");
+                        process.run(async |runtime| runtime.cancel(&local(), run).await.unwrap());
+                    }
+                    _ => {}
+                }
+                process.wait(run);
+                let answer = process.answers(run).remove(0);
+                let found = (answer.status, answer.executed);
+                match (effect, what) {
+                    // The approve of the doubt is one of this call: policy does not ask about it again.
+                    (EffectClass::AtMostOnce, "asked, and declined") => assert_eq!(found, ("succeeded", "yes")),
+                    (EffectClass::ReadOnly, _) => assert_eq!(found.1, "no", "{what}: {answer:?}"),
+                    _ => {
+                        assert_eq!(found, ("outcome_unknown", "unknown"), "{effect:?}, {what}");
+                        let said = answer.said["message"].as_str().unwrap();
+                        assert!(said.contains("may have taken effect") && said.contains("Do not repeat"), "{said}");
+                    }
+                }
+                process.check(run);
+            }
+        }
+    }
+
+    /// The tool is another one by the time somebody wants a doubtful call run again: that is asked about, as what it is now.
+    fn a_doubtful_call_of_a_tool_that_changed_is_asked_about_before_it_runs_again(place) {
+        let log = Log::default();
+        let model = calls_then_done(&[("c1", "wire", "{}")]);
+        let first = place.start(Agent::builder("main", model.clone()).tool(Wire::new(&log, EffectClass::AtMostOnce, true))
+            .policy(allow_all()).build().unwrap());
+        let run = first.begin("go");
+        first.until(run, "tool_started");
+        first.rest(20);
+        drop(first);
+        let mut changed = Wire::new(&log, EffectClass::AtMostOnce, false);
+        changed.definition.description = "wires twice".into();
+        let process = place.start(Agent::builder("main", model.clone()).tool(changed).policy(allow_all()).build().unwrap());
+        process.wait(run);
+        let doubt = process.open(run).remove(0);
+        assert_eq!(doubt.kind, InteractionKind::InDoubt);
+        process.say(doubt.request_id, DecisionWord::Approve).unwrap();
+        process.wait(run);
+        assert_eq!(log.names(), ["wire"], "what was approved is not what would run");
+        let asked = process.open(run).remove(0);
+        assert_eq!(asked.kind, InteractionKind::Approval);
+        assert!(field(&asked, "changed").contains("description"), "{asked:?}");
+        assert_eq!(process.approve(run, "wire").text(), Some("done"));
+        assert_eq!(log.names(), ["wire", "wire"]);
+        process.check(run);
+    }
+
     /// Silence about a doubt leaves it: it is not known, and that is said.
     fn rule_32_a_doubt_nobody_answers_is_left(place) {
         let log = Log::default();
@@ -256,6 +341,20 @@ async fn rule_30_a_history_is_cut_between_rounds_or_not_sent() {
         if !sent {
             assert!(matches!(&outcome.state, RunState::Ended(Ended::Failed(error)) if error.code == "hook"));
         }
+    }
+}
+
+struct Nobody;
+
+#[async_trait::async_trait]
+impl holdpoint::Permission for Nobody {
+    async fn check(
+        &self,
+        _: &holdpoint::RunInfo,
+        _: &ToolDefinition,
+        _: &serde_json::Value,
+    ) -> Result<(), holdpoint::Forbidden> {
+        Err(holdpoint::Forbidden { code: "REVOKED".into() })
     }
 }
 

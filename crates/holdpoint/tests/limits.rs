@@ -128,14 +128,16 @@ on_every_store! {
     fn a_repeated_call_asks_again_and_says_that_it_ran(place) {
         let log = Log::default();
         let bash = || batch(&[("c", "Bash", r#"{"command":"make"}"#)]);
-        let model = Scripted::sequence("script", [bash(), bash(), Answer::text("done")]);
+        let write = batch(&[("c", "Write", r#"{"path":"a","content":""}"#)]);
+        let model = Scripted::sequence("script", [bash(), write, bash(), Answer::text("done")]);
         let process = place.start(build_assistant(&log, model).build().unwrap());
         let run = process.go("go").run;
         process.approve(run, "Bash");
         place.later(Duration::from_secs(40));
+        process.decline(run, "Write", "no");
         let open = process.open(run);
         assert_eq!(open.len(), 1, "one approve, one call");
-        assert!(field(&open[0], "render").contains("the same call ran"), "{open:?}");
+        assert!(field(&open[0], "render").contains("the same call ran 40 s ago"), "{open:?}");
         process.decline(run, "Bash", "once is enough");
         assert_eq!(log.names(), ["Bash"]);
     }

@@ -68,6 +68,12 @@ async fn a_definition_that_changes_while_a_request_waits_is_asked_again_with_wha
     server.offers(2, vec![Arc::new(new)]);
     let refused = decide(&runtime, first.request_id, DecisionWord::Approve).await;
     assert!(matches!(refused, Err(DecideError::Stale { .. })), "{refused:?}");
+    let chain = runtime.store().audit(&local(), outcome.run, 0, 100).await.unwrap();
+    let tried: Vec<_> = chain.iter().filter(|row| row.record.contains("stale_decision")).collect();
+    assert!(
+        tried.len() == 1 && tried[0].record.contains(r#""actor":"local""#),
+        "the attempt is on record: {chain:?}"
+    );
 
     // The old request is superseded, the new one says what is different.
     let second = loop {

@@ -94,7 +94,6 @@ on_every_store! {
         process.check(run);
     }
 
-    /// Policy, the definition of the tool, and whether a preset is asked at all: as they are when the deadline passes.
     /// Between the deadline and the moment the preset is asked: too late to count as a decision, and not too late to be heard.
     fn a_no_that_comes_late_is_not_followed_by_a_release(place) {
         // The preset is asked once a second; the no has to be there before.
@@ -118,6 +117,7 @@ on_every_store! {
         assert!(heard);
     }
 
+    /// Policy, the definition of the tool, and whether a preset is asked at all: as they are when the deadline passes.
     fn a_preset_is_asked_afresh_and_overrides_nothing(place) {
         // One call: of two, the one that still waits is asked anew when its tool changes.
         let five = |log: &Log| {

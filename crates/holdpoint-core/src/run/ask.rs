@@ -37,6 +37,9 @@ impl Stepper<'_> {
         if let Some(past) = past {
             shown.warnings.push(repeated(&past, self.now));
         }
+        if self.call(index).unsure {
+            shown.warnings.push("an earlier attempt of this very call may have taken effect".into());
+        }
         let request = (self.fresh)();
         let terms = self.terms(&tool.name, InteractionKind::Approval);
         let event = ApprovalRequest {
@@ -78,6 +81,7 @@ impl Stepper<'_> {
     pub(super) fn ask_in_doubt(&mut self, index: u32, started_at: Timestamp) {
         let attempt = self.call(index).attempts;
         self.call_mut(index).digest_attempt = attempt + 1;
+        self.call_mut(index).unsure = true;
         self.bind(index);
         let (Some(digest), Some(slot)) = (self.call(index).digest, self.open.slots.get(index as usize))
         else {

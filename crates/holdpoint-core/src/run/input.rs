@@ -102,6 +102,13 @@ pub enum Input {
         /// somebody has already put an end to.
         facts: Vec<Fact>,
     },
+    /// A process has taken the run over that cannot carry it on: what it needs is not loaded there.
+    Unavailable {
+        /// What was stored about the run since its last step. It is applied: an end needs nothing to be loaded.
+        facts: Vec<Fact>,
+        /// What is not loaded, as people read it.
+        what: String,
+    },
     /// What is being cancelled did not stop in its time.
     GraceOver,
 }

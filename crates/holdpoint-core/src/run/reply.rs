@@ -187,6 +187,7 @@ impl Call {
             attempts: 0,
             digest_attempt: 1,
             unavailable: false,
+            unsure: false,
             edited: None,
             state: CallState::Proposed,
         }

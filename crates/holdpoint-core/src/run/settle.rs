@@ -140,7 +140,9 @@ impl Stepper<'_> {
         match probe {
             Probed::Done(content) => self.settle_output(index, content),
             Probed::NotDone if self.run.ending.is_none() => {
-                self.call_mut(index).state = CallState::Cleared { release };
+                let call = self.call_mut(index);
+                call.unsure = false;
+                call.state = CallState::Cleared { release };
             }
             Probed::NotDone => self.settle_as(index, &Ending::Cancelled { executed: Executed::No }),
             Probed::Unknown if self.run.ending.is_none() => self.ask_in_doubt(index, since),
@@ -160,6 +162,7 @@ impl Stepper<'_> {
             Stage::Asking | Stage::Answering => {}
         }
         self.cause = "recovery";
+        self.run.unavailable = false;
         // A fact that fits no longer changes nothing, here as elsewhere.
         let _ = self.apply_facts(facts);
         match self.run.stage {
@@ -178,6 +181,35 @@ impl Stepper<'_> {
             // A fact has ended it.
             Stage::New | Stage::Ruling | Stage::Finished(_) | Stage::Failed => {}
         }
+        Ok(())
+    }
+
+    /// Another process took the run over, and lacks what the run needs: nothing starts, nothing settles by itself, and that it
+    /// waits is said once. Only what people have said is applied, and where that is an end the run ends: every call is
+    /// answered without anything being run.
+    pub(super) fn unavailable(&mut self, facts: Vec<Fact>, what: &str) -> Result<(), Refused> {
+        if !matches!(self.run.stage, Stage::Asking | Stage::Answering) {
+            return Err(Refused("there is nothing to carry on"));
+        }
+        let _ = self.apply_facts(facts);
+        if self.run.ending.is_some() {
+            for index in 0..self.run.calls.len() as u32 {
+                self.recover_call(index);
+            }
+            self.advance();
+            return Ok(());
+        }
+        let waits = self.run.suspended
+            && self.run.calls.iter().all(|call| call.is_settled() || call.request().is_some())
+            && !self.run.calls.iter().all(|call| call.is_settled());
+        if waits {
+            return Ok(());
+        }
+        self.resume();
+        if !std::mem::replace(&mut self.run.unavailable, true) {
+            self.notice("tool_unavailable", format!("{what} is not loaded in this process; the run waits"));
+        }
+        self.effects.push(Effect::Release);
         Ok(())
     }
 
@@ -219,7 +251,9 @@ impl Stepper<'_> {
     }
 
     fn again(&mut self, index: u32, release: Release) {
-        self.call_mut(index).state = CallState::Cleared { release };
+        let call = self.call_mut(index);
+        call.unsure = call.effect != EffectClass::ReadOnly;
+        call.state = CallState::Cleared { release };
     }
 
     /// The grace of a cancel is over: what has not stopped is settled as cut off.
@@ -255,7 +289,7 @@ impl Stepper<'_> {
 
     /// Answers a call: state, message, event and audit record, together or not at all.
     pub(super) fn settle_as(&mut self, index: u32, ending: &Ending<'_>) {
-        let told = ending.told();
+        let told = if self.call(index).unsure { ending.after_a_doubt() } else { *ending }.told();
         let (status, executed) = (told.status, told.executed);
         let call = self.run.call_id(index);
         self.call_mut(index).state = CallState::Settled { status, executed };

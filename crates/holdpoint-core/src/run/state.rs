@@ -43,6 +43,9 @@ pub struct Run {
     pub(crate) ending: Option<Ending>,
     #[serde(default, skip_serializing_if = "is_false")]
     pub(crate) suspended: bool,
+    /// Its agent or its model was not loaded where it was last taken up, and that has been said.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub(crate) unavailable: bool,
     #[serde(default)]
     pub(crate) spent: Spent,
     /// A soft limit was reached: the model gets one more round to finish.
@@ -156,6 +159,9 @@ pub(crate) struct Call {
     /// What it needs was not loaded when its turn came, and that has been said.
     #[serde(default, skip_serializing_if = "is_false")]
     pub(crate) unavailable: bool,
+    /// An attempt that was cut off may have taken effect, and nothing has shown whether it did.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub(crate) unsure: bool,
     /// The edited text, while the round is open.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) edited: Option<std::sync::Arc<str>>,
@@ -309,6 +315,7 @@ impl Run {
             calls: Vec::new(),
             ending: None,
             suspended: false,
+            unavailable: false,
             spent: Spent::default(),
             over: None,
             broken_in_a_row: 0,

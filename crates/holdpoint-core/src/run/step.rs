@@ -64,6 +64,7 @@ impl Stepper<'_> {
             Input::Probed { index, probe } => self.probed(index, probe),
             Input::Progress { index, message, fraction } => self.progress(index, message, fraction),
             Input::Recovered { facts } => self.recovered(facts),
+            Input::Unavailable { facts, what } => self.unavailable(facts, &what),
             Input::GraceOver => self.grace_over(),
         }
     }

@@ -128,10 +128,18 @@ mod between_instances {
             let (database, a, b) = two_that_hear().await;
             let mut bells = a.store.bells().unwrap();
             let client = database.client().await;
-            let end = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity \
-                       WHERE datname = current_database() AND query LIKE 'LISTEN%'";
-            let ended: i64 = client.query_one(end, &[]).await.unwrap().get(0);
-            assert_eq!(ended, 2);
+            let listening = "SELECT array_agg(pid) FROM pg_stat_activity \
+                             WHERE datname = current_database() AND query LIKE 'LISTEN%' AND state = 'idle' \
+                             HAVING count(*) = 2";
+            let before: Vec<i32> = client.query_one(listening, &[]).await.unwrap().get(0);
+            client.query("SELECT pg_terminate_backend(unnest($1::int[]))", &[&before]).await.unwrap();
+            // What a store says of itself may still be what was before: the database is asked who listens now.
+            until("two that listen anew", async || {
+                let row = client.query_opt(listening, &[]).await.unwrap()?;
+                let now: Vec<i32> = row.get(0);
+                now.iter().all(|pid| !before.contains(pid)).then_some(())
+            })
+            .await;
             for bed in [&a, &b] {
                 stands(bed, "a bell that is heard again", |it| it.hearing == Hearing::Proven).await;
             }

@@ -151,18 +151,26 @@ async fn a_decision_on_another_digest_does_not_decide(bed: Bed) {
     };
     let (first, second) = (digest_of(requests[0]).await, digest_of(requests[1]).await);
     let records = bed.store.audit(&ana(), walk.id(), 0, 100).await.unwrap().len();
-    let stale = Decide { digest: Some(second), ..decision(requests[0], DecisionWord::Approve, "ana") };
-    match bed.store.decide(&ana(), stale).await.unwrap() {
-        DecideReply::Stale { digest } => assert_eq!(digest, first),
-        other => panic!("{other:?}"),
+    let approve = || decision(requests[0], DecisionWord::Approve, "ana");
+    // Of something else, and of what its taker knows to have changed.
+    let stale = [
+        Decide { digest: Some(second), ..approve() },
+        Decide { redefined: true, digest: Some(first), ..approve() },
+    ];
+    for (n, stale) in stale.into_iter().enumerate() {
+        match bed.store.decide(&ana(), stale).await.unwrap() {
+            DecideReply::Stale { digest } => assert_eq!(digest, first),
+            other => panic!("{other:?}"),
+        }
+        assert_eq!(
+            bed.store.interaction(&ana(), requests[0]).await.unwrap().unwrap().status,
+            InteractionStatus::Pending
+        );
+        let chain = bed.store.audit(&ana(), walk.id(), 0, 100).await.unwrap();
+        assert_eq!(chain.len(), records + n + 1);
+        let tried = &chain[records + n].record;
+        assert!(tried.contains("stale_decision") && tried.contains(r#""actor":"ana""#), "{tried}");
     }
-    assert_eq!(
-        bed.store.interaction(&ana(), requests[0]).await.unwrap().unwrap().status,
-        InteractionStatus::Pending
-    );
-    let chain = bed.store.audit(&ana(), walk.id(), 0, 100).await.unwrap();
-    assert_eq!(chain.len(), records + 1);
-    assert!(chain[records].record.contains("stale_decision"), "{}", chain[records].record);
     // An attempt changes nothing for watchers or for the owner.
     assert_eq!(bed.store.load(&ana(), walk.id()).await.unwrap().unwrap().next_seq, walk.next_seq);
     let right = Decide { digest: Some(first), ..decision(requests[0], DecisionWord::Approve, "ana") };

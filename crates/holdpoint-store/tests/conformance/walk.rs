@@ -359,6 +359,7 @@ pub fn decision(request: RequestId, word: DecisionWord, actor: &str) -> Decide {
         arguments: None,
         result: None,
         then: Then::Continue,
+        redefined: false,
         step: None,
     }
 }

@@ -100,6 +100,7 @@ fn end_of(input: Input) -> Option<(u32, u32, ToolEnd)> {
         | Input::Progress { .. }
         | Input::Probed { .. }
         | Input::Recovered { .. }
+        | Input::Unavailable { .. }
         | Input::GraceOver => None,
     }
 }

@@ -112,9 +112,18 @@ impl Driver {
     }
 
     /// Carries a loaded run on.
-    pub(crate) async fn resume(mut self, facts: Vec<Fact>) {
-        self.catch_up(facts.len()).await;
-        match self.transact(vec![Input::Recovered { facts }]).await {
+    pub(crate) async fn resume(self, facts: Vec<Fact>) {
+        self.take_up(facts.len(), Input::Recovered { facts }).await;
+    }
+
+    /// Takes note of what was stored of a loaded run that cannot be carried on here.
+    pub(crate) async fn stand_by(self, facts: Vec<Fact>, what: String) {
+        self.take_up(facts.len(), Input::Unavailable { facts, what }).await;
+    }
+
+    async fn take_up(mut self, facts: usize, input: Input) {
+        self.catch_up(facts).await;
+        match self.transact(vec![input]).await {
             Flow::On(effects) => {
                 self.perform(effects);
                 self.go_on().await;
@@ -334,6 +343,7 @@ impl Driver {
                     | Input::Checked { .. }
                     | Input::Progress { .. }
                     | Input::Recovered { .. }
+                    | Input::Unavailable { .. }
                     | Input::GraceOver => {}
                 }
                 inputs.push(input);
@@ -459,7 +469,7 @@ pub(crate) async fn at(time: Option<tokio::time::Instant>) {
 /// Puts what happened since the last step before everything else, in place of what was known of it.
 fn with_facts(inputs: &mut Vec<Input>, now: Vec<Fact>) {
     for input in inputs.iter_mut() {
-        if let Input::Recovered { facts } = input {
+        if let Input::Recovered { facts } | Input::Unavailable { facts, .. } = input {
             *facts = now;
             return;
         }

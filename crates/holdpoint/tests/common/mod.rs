@@ -17,7 +17,7 @@ use serde_json::json;
 pub use counting::Counting;
 pub(crate) use place::on_every_store;
 pub use place::{Answered, Place, Process, field, within};
-pub use whole::{answers, check_events, check_history};
+pub use whole::{answers, check_closings, check_events, check_history};
 
 /// The calls that tools got, in order: name and exact argument text.
 #[derive(Clone, Default)]

@@ -196,6 +196,13 @@ impl Process {
         super::check_events(&self.events(run), self.view(run).status);
         let chain = self.run(async |runtime| runtime.store().verify(&local(), run).await.unwrap());
         assert!(matches!(chain, Some(ChainCheck::Whole { .. })), "{chain:?}");
+        super::check_closings(&self.interactions(run), &self.events(run), &self.audit(run));
+    }
+
+    /// The record of a run, as JSON.
+    pub fn audit(&self, run: RunId) -> Vec<serde_json::Value> {
+        let rows = self.run(async |runtime| runtime.store().audit(&local(), run, 0, 10_000).await.unwrap());
+        rows.iter().map(|row| serde_json::from_str(&row.record).unwrap()).collect()
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use holdpoint::core::message::Message;
-use holdpoint::protocol::RunStatus;
+use holdpoint::protocol::{Interaction, InteractionStatus, RunStatus};
 
 use super::Answered;
 
@@ -65,6 +65,32 @@ pub fn check_events(events: &[serde_json::Value], status: RunStatus) {
                 assert!(answers.contains_key(event["callId"].as_str().unwrap()), "{kind} of an unknown call");
             }
             _ => {}
+        }
+    }
+}
+
+/// Nothing is closed silently: each request that is not open any more has one event and one record that say by whom or how.
+pub fn check_closings(
+    interactions: &[Interaction],
+    events: &[serde_json::Value],
+    audit: &[serde_json::Value],
+) {
+    for item in interactions {
+        let (id, closings) =
+            (item.request_id.to_string(), usize::from(item.status != InteractionStatus::Pending));
+        let said =
+            events.iter().filter(|event| event["type"] == "decision" && event["requestId"] == id.as_str());
+        let said: Vec<_> = said.collect();
+        assert_eq!(said.len(), closings, "{item:?}: {said:?}");
+        assert!(said.iter().all(|event| event["by"]["via"].is_string()), "{said:?}");
+        let closes = |record: &&serde_json::Value| {
+            record["request"] == id.as_str()
+                && ["decision", "request_closed"].map(Some).contains(&record["kind"].as_str())
+        };
+        let recorded: Vec<_> = audit.iter().filter(closes).collect();
+        assert_eq!(recorded.len(), closings, "{item:?}: {recorded:?}");
+        for (said, recorded) in said.iter().zip(&recorded) {
+            assert_eq!(said["by"]["actor"], recorded["actor"], "{said} {recorded}");
         }
     }
 }

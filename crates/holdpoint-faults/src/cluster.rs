@@ -10,6 +10,10 @@ use std::time::{Duration, Instant};
 /// How long a cluster may take to come up again after it was killed.
 const UP_MAX: Duration = Duration::from_secs(60);
 
+/// How many seconds a client may say nothing before it says who it is. One that came while the cluster was ending and then fell
+/// silent, as behind a proxy that swallows, is told of no end: the cluster waits for this long before it ends, in any mode.
+const SILENCE_SECONDS: u32 = 10;
+
 /// A cluster. It listens on a socket in its folder, and on loopback with and without TLS.
 #[derive(Debug)]
 pub struct Cluster {
@@ -177,7 +181,7 @@ impl Cluster {
         let settings = format!(
             "-c listen_addresses=127.0.0.1 -c port={} -c ssl=on -c ssl_cert_file={dir}/server.crt \
              -c ssl_key_file={dir}/server.key -c unix_socket_directories={dir} -c fsync={fsync} \
-             -c max_connections=400 -c shared_buffers=32MB",
+             -c max_connections=400 -c shared_buffers=32MB -c authentication_timeout={SILENCE_SECONDS}",
             self.port,
             dir = self.dir.display()
         );

@@ -14,7 +14,7 @@ use tokio_util::task::TaskTracker;
 use crate::host::Place;
 use crate::metrics::Metrics;
 use crate::refusal::Refusal;
-use crate::stream::Wheel;
+use crate::stream::{Openings, Wheel};
 use crate::{OperatorToken, ServerConfig, ServerError};
 
 /// Who is behind every request, until there are identities.
@@ -32,6 +32,8 @@ pub(crate) struct App {
     pub(crate) metrics: Metrics,
     /// When quiet streams say that they live.
     pub(crate) wheel: Arc<Wheel>,
+    /// The streams that wait to be opened.
+    pub(crate) openings: Openings,
     /// What goes on to its end although nobody waits for it any more.
     pub(crate) work: TaskTracker,
 }
@@ -64,6 +66,7 @@ impl App {
             closing,
             metrics: Metrics::default(),
             wheel: Arc::default(),
+            openings: Openings::default(),
             work: TaskTracker::new(),
         })
     }

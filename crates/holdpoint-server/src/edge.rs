@@ -31,9 +31,12 @@ impl From<StoreError> for Refusal {
             StoreError::BadCursor => {
                 Self::bad_request("bad_cursor", "not a cursor of this list; start again without one")
             }
-            StoreError::Newer { .. } | StoreError::Corrupt(_) | StoreError::Inconsistent(_) => {
-                Self::internal(&error)
+            StoreError::Newer { .. } => {
+                let detail =
+                    "a newer version of Holdpoint has written this run; ask an instance of that version";
+                Self::new(StatusCode::SERVICE_UNAVAILABLE, "newer_version", detail).retry_after(RETRY_AFTER_S)
             }
+            StoreError::Corrupt(_) | StoreError::Inconsistent(_) => Self::internal(&error),
         }
     }
 }
@@ -148,7 +151,7 @@ mod tests {
             (StoreError::Full(secret.into()), 507),
             (StoreError::Corrupt(secret.into()), 500),
             (StoreError::Inconsistent(secret.into()), 500),
-            (StoreError::Newer { what: secret.into(), found: 2, known: 1 }, 500),
+            (StoreError::Newer { what: secret.into(), found: 2, known: 1 }, 503),
             (StoreError::BadCursor, 400),
         ] {
             let refusal = Refusal::from(error);

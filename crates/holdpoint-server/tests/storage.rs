@@ -77,9 +77,7 @@ async fn a_server_whose_store_is_away_lives_and_is_not_ready() {
     let server = on(&store, &log).await;
     store.fail_reads(Some(Error::Unavailable(SECRET.into())));
     assert_eq!(server.get("/healthz").await.status, 200);
-    for path in
-        ["/readyz", "/metrics", "/v1/runs", "/v1/interactions", "/v1/interactions/events", "/v1/audit/verify"]
-    {
+    for path in ["/readyz", "/metrics", "/v1/runs", "/v1/interactions", "/v1/audit/verify"] {
         let reply = server.get(path).await;
         assert_eq!((reply.status, reply.code().as_str()), (503, "store_unavailable"), "{path}");
     }
@@ -107,6 +105,39 @@ async fn a_stream_outlives_a_store_that_was_away() {
     assert_eq!(rest.last().unwrap().kind(), "finish");
     let numbers: Vec<_> = rest.iter().filter_map(|frame| frame.id).collect();
     assert!(numbers.windows(2).all(|two| two[1] == two[0] + 1), "{numbers:?}");
+}
+
+/// A browser gives up a stream that is answered by an error, and opens one again that ends.
+#[tokio::test]
+async fn a_stream_that_cannot_be_opened_just_now_says_when_to_come_back() {
+    let (store, log) = (Failing::new(), Log::default());
+    let server = on(&store, &log).await;
+    let run = run_of(&server.suspended().await);
+    let paths = [format!("/v1/runs/{run}/events"), "/v1/interactions/events".to_owned()];
+    for error in [Error::Unavailable(SECRET.into()), Error::CommitUnknown(SECRET.into())] {
+        store.fail_reads(Some(error));
+        for path in &paths {
+            let mut stream = server.request("GET", path).stream().await;
+            assert_eq!(
+                (stream.status, stream.header("content-type")),
+                (200, Some("text/event-stream")),
+                "{path}"
+            );
+            let mut frames = Vec::new();
+            while let Some(frame) = stream.next().await {
+                frames.push(frame);
+            }
+            assert!(frames[0].retry.is_some_and(|ms| ms >= 1_000), "{frames:?}");
+            let closing = frames.last().unwrap();
+            assert_eq!((closing.kind(), &closing.data()["reason"]), ("closing", &json!("unavailable")));
+            assert!(!format!("{frames:?}").contains("secret"));
+        }
+    }
+    // What will not pass is an error.
+    store.fail_reads(Some(Error::Corrupt(SECRET.into())));
+    for path in &paths {
+        assert_eq!(server.get(path).await.status, 500, "{path}");
+    }
 }
 
 /// Whoever watches is told that nothing can be shown just now, and when it can again.

@@ -41,6 +41,25 @@ async fn a_whole_run_over_http_with_one_call_declined_and_one_approved() {
     server.stopped().await;
 }
 
+/// The first of two calls still waits when the second is approved: for a moment the run works, and then waits again without a word.
+#[tokio::test]
+async fn a_stream_until_suspended_ends_also_where_the_run_waits_again_without_an_event() {
+    let log = Log::default();
+    let server = serve(assistant(&log, three_calls())).await;
+    for _ in 0..60 {
+        let first = server.suspended().await;
+        let path = format!("/v1/runs/{}/events?until=suspended", run_of(&first));
+        let asked = server.events(&path).await.rest().await;
+        let second = asked.iter().rfind(|frame| frame.kind() == "approval_request").unwrap().data();
+        let open = async || {
+            let rest = tokio::time::timeout(PATIENCE, async { server.events(&path).await.rest().await });
+            rest.await.expect("it waits, and the stream does not end")
+        };
+        let (decided, ..) = tokio::join!(server.approve(second), open(), open(), open(), open());
+        assert_eq!(decided.status, 200);
+    }
+}
+
 /// S-130, S-131: two listeners from the start and one that comes late see the same log.
 #[tokio::test]
 async fn everybody_who_watches_gets_every_event() {

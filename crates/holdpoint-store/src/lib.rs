@@ -33,6 +33,7 @@ mod store;
 #[cfg(any(feature = "sqlite", feature = "postgres"))]
 mod stored;
 mod tidy;
+mod version;
 mod view;
 mod views;
 mod writes;

@@ -363,7 +363,7 @@ pub struct RequestHead {
     pub status: InteractionStatus,
     /// When it opened.
     pub opened_at: Timestamp,
-    /// The run as it stands, where the request is open.
+    /// The run as it stands, where the request is open; none where a newer version has written it.
     pub loaded: Option<Box<Loaded>>,
 }
 
@@ -486,6 +486,8 @@ pub enum Owner {
     Elsewhere(InstanceId),
     /// It has no owner and needs none: it waits as it waited.
     Nobody,
+    /// A newer version has written it: this instance cannot read it, and leaves it to one that can.
+    Newer,
 }
 
 /// What came of a cancel.

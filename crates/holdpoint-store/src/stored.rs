@@ -2,13 +2,14 @@
 
 use holdpoint_core::decision::{CancelKind, Fact};
 use holdpoint_core::digest::CallDigest;
-use holdpoint_core::run::{Run, SNAPSHOT_VERSION};
+use holdpoint_core::run::Run;
 use holdpoint_core::terms::Terms;
 use holdpoint_protocol::{ActorId, InteractionStatus, RequestId, RunId, TenantId, Timestamp};
 
 use crate::compact::{self, FactRef};
 use crate::facts::{Closure, Request};
-use crate::{Context, Error, PresetDue, Result};
+use crate::version::snapshot_version;
+use crate::{Context, Error, Loaded, PresetDue, Result};
 
 /// The control state; one that a newer version wrote is left alone.
 pub(crate) fn snapshot(run: RunId, version: u32, bytes: &[u8]) -> Result<Run> {
@@ -16,9 +17,18 @@ pub(crate) fn snapshot(run: RunId, version: u32, bytes: &[u8]) -> Result<Run> {
     compact::read(run, bytes)
 }
 
+/// What is needed of a run to decide a request of it; none where a newer version has written it: then only the request is.
+pub(crate) fn readable(loaded: Result<Option<Loaded>>) -> Result<Option<Loaded>> {
+    match loaded {
+        Err(Error::Newer { .. }) => Ok(None),
+        loaded => loaded,
+    }
+}
+
 fn check_version(run: RunId, version: u32) -> Result<()> {
-    if version > SNAPSHOT_VERSION {
-        return Err(Error::Newer { what: format!("run {run}"), found: version, known: SNAPSHOT_VERSION });
+    let known = snapshot_version();
+    if version > known {
+        return Err(Error::Newer { what: format!("run {run}"), found: version, known });
     }
     Ok(())
 }

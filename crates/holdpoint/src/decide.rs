@@ -207,8 +207,16 @@ impl Inner {
         }
         let asked = self.store.request(cx, deciding.request).await?.ok_or(DecideError::NotFound)?;
         let mut redefined = None;
-        if let Some(run) = &asked.loaded {
+        if asked.status == InteractionStatus::Pending {
             fits(asked.kind, deciding.word)?;
+            if asked.loaded.is_none() && deciding.arguments.is_some() {
+                // An edit that cannot be read against its run is no decision.
+                self.store.load(cx, asked.run).await?;
+                return Err(DecideError::NotFound);
+            }
+        }
+        // Of what a newer version has written: who can read it looks before it runs anything.
+        if let Some(run) = &asked.loaded {
             let approves = matches!(deciding.word, DecisionWord::Approve | DecisionWord::ApproveWith);
             // What a doubt releases is checked when it starts, like everything else, and asked about as what it is then.
             if approves && asked.kind == InteractionKind::Approval {
@@ -268,7 +276,7 @@ impl Inner {
                 if let Owner::Elsewhere(instance) = noted.owner {
                     tracing::debug!(%run, %instance, "decided; another instance carries the run on");
                 }
-                // What is decided was open before, and then its run was loaded with it.
+                // What is decided was open before, and then its run was loaded with it, where this version can read it.
                 let agent = loaded.as_ref().map_or(&self.default_agent, |run| run.run.agent()).clone();
                 let ahead = if noted.owner == Owner::Nobody { ahead } else { &[] };
                 let fact = Fact::Decided { request, decision: Box::new(decision.clone()) };

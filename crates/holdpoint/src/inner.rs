@@ -95,7 +95,7 @@ impl Inner {
             self.handling.closed(noted.run, decision.request_id);
         }
         match noted.owner {
-            Owner::Nobody => self.hub.publish_aside(noted.run, agent, &noted.event),
+            Owner::Nobody | Owner::Newer => self.hub.publish_aside(noted.run, agent, &noted.event),
             Owner::Taken => self.hub.publish_fact(noted.run, agent, &noted.event, true),
             Owner::Here | Owner::Elsewhere(_) => {
                 self.hub.publish_fact(noted.run, agent, &noted.event, false);
@@ -126,6 +126,9 @@ impl Inner {
             // The store has rung it; it re-reads its facts at each of its commits as well, and looks.
             Owner::Elsewhere(_) => {}
             Owner::Nobody => {}
+            Owner::Newer => {
+                tracing::warn!(%run, "a newer version has written this run; it is left to an instance of that version");
+            }
         }
     }
 

@@ -16,7 +16,7 @@ const EVERY: Duration = Duration::from_secs(1);
 /// The same where other instances leave runs behind: one that stops is not waited for.
 const EVERY_SHARED: Duration = Duration::from_millis(400);
 
-/// The pause before a deadline that has come is looked at again.
+/// The first pause before a deadline that has come is looked at again; it doubles while one stays that is not dealt with.
 const OVERDUE_PAUSE: Duration = Duration::from_millis(20);
 
 /// Looks at deadlines and at runs without an owner until the runtime stops.
@@ -31,9 +31,10 @@ pub(crate) async fn sweep(runtime: Runtime, tenants: Vec<TenantId>) {
     let rt = &runtime.inner;
     rt.handling.looked();
     let mut undriven = HashSet::new();
+    let mut overdue = OVERDUE_PAUSE;
     loop {
         tokio::select! {
-            () = tokio::time::sleep(until_deadline(&runtime).await) => {}
+            () = tokio::time::sleep(until_deadline(&runtime, &mut overdue).await) => {}
             () = rt.deadlines.notified() => continue,
             () = rt.shutdown.cancelled() => return,
         }
@@ -65,7 +66,7 @@ async fn adopt(runtime: &Runtime, before: &HashSet<RunId>) -> HashSet<RunId> {
 }
 
 /// How long until the next deadline or reminder, at most until the next look.
-async fn until_deadline(runtime: &Runtime) -> Duration {
+async fn until_deadline(runtime: &Runtime, overdue: &mut Duration) -> Duration {
     let store = &runtime.inner.store;
     let every = if store.is_shared() { EVERY_SHARED } else { EVERY };
     let (Ok(Some(deadline)), Ok(now)) = (store.next_deadline().await, store.now().await) else {
@@ -73,9 +74,16 @@ async fn until_deadline(runtime: &Runtime) -> Duration {
     };
     let ms = deadline.as_millisecond().saturating_sub(now.as_millisecond());
     match u64::try_from(ms) {
-        Ok(ms) if ms > 0 => Duration::from_millis(ms).min(every),
-        // It came this moment, or it could not be dealt with just now: then trying all the time does not help.
-        Ok(_) | Err(_) => OVERDUE_PAUSE,
+        Ok(ms) if ms > 0 => {
+            *overdue = OVERDUE_PAUSE;
+            Duration::from_millis(ms).min(every)
+        }
+        // It came this moment, or it could not be dealt with here: then trying all the time does not help.
+        Ok(_) | Err(_) => {
+            let pause = *overdue;
+            *overdue = (pause * 2).min(every);
+            pause
+        }
     }
 }
 
@@ -113,18 +121,25 @@ async fn ask_presets(runtime: &Runtime) {
             Err(error) => return tracing::warn!(%error, "presets could not be asked; nothing is released"),
         };
         let all = due.len() < BATCH;
+        let mut closed = 0;
         for due in due {
             // One that cannot be looked at now stays as it is: nobody can decide it, and nothing runs.
             match rt.ask_preset(&due).await {
-                Ok(Some(noted)) => rt.noted_by_run(noted).await,
-                Ok(None) => {}
+                Ok(Some(noted)) => {
+                    closed += 1;
+                    rt.noted_by_run(noted).await;
+                }
+                Ok(None) => closed += 1,
                 Err(error) => {
                     let request = due.request;
-                    return tracing::warn!(%request, %error, "a preset could not be asked; nothing is released");
+                    tracing::warn!(%request, %error, "a preset could not be asked; nothing is released");
+                    if error.passes() {
+                        return;
+                    }
                 }
             }
         }
-        if all {
+        if all || closed == 0 {
             return;
         }
     }

@@ -178,7 +178,8 @@ impl Follower {
             Some(Event { body: EventBody::Closing(closing), .. }) => Some(Ended::Connection {
                 why: format!("the server closed it: {}", crate::text::line(&closing.reason)),
                 after: Some(Duration::from_millis(closing.retry_after_ms).min(RETRY_LONGEST)),
-                had_events: true,
+                // One that was put off has not begun.
+                had_events: closing.reason != "unavailable",
             }),
             Some(_) | None => None,
         };

@@ -10,9 +10,12 @@ mod crowd;
 mod database;
 mod deciding;
 mod disk;
+mod large;
 mod network;
 mod poison;
+mod restart;
 mod stopping;
+mod terms;
 mod upgrade;
 
 use holdpoint_faults::cases;
@@ -30,6 +33,8 @@ fn main() {
         deciding::slow_of_sixteen_that_decide_at_once_one_counts_a_thousand_times,
         deciding::slow_every_decision_that_was_acknowledged_is_there_after_a_kill,
         database::slow_a_database_that_ends_in_any_way_under_load_costs_no_decision_and_doubles_no_command,
+        upgrade::slow_a_thousand_suspended_runs_go_through_an_upgrade_and_back,
+        terms::reminders_and_deadlines_come_once_through_the_death_of_every_process,
         database::with_slow_commits_no_lease_is_lost,
         database::the_end_of_every_instance_writes_nothing_of_what_waits,
         network::what_is_answered_after_the_lease_has_ended_starts_nothing_twice,
@@ -43,11 +48,13 @@ fn main() {
         deciding::sixty_four_decisions_at_once_on_a_file_all_get_their_answer,
         disk::a_full_disk_of_the_database_costs_nothing_that_was_acknowledged,
         poison::a_tool_that_ends_every_process_is_set_aside_and_the_others_go_on,
-        crowd::ten_thousand_watch_one_run_and_the_database_is_read_once,
-        crowd::large_arguments_and_nul_are_kept_whole_on_both_stores,
+        crowd::ten_thousand_watch_one_run_and_come_back_at_once_and_the_database_is_read_once,
+        restart::a_start_with_many_that_wait_costs_what_a_start_with_one_does,
+        large::a_body_that_is_too_large_is_refused_and_does_nothing,
+        large::arguments_that_cannot_be_are_an_error_of_the_model_and_run_nothing,
+        large::large_arguments_and_nul_are_kept_whole_on_both_stores,
         stopping::fifty_that_watch_are_told_and_nothing_new_starts,
         upgrade::runs_suspended_under_the_first_schema_go_on_under_this_one,
-        upgrade::a_run_of_a_newer_version_is_left_to_the_newer_instance,
     ];
     holdpoint_faults::run_cases(cases, AT_ONCE);
 }

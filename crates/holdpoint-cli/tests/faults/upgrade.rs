@@ -6,12 +6,12 @@
 //! a later schema gets files of its own, by the same command.
 
 use std::path::PathBuf;
-use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::bed::{asked, assert_whole, decide, path, serve, start};
-use crate::common::http::Server;
+use crate::bed::{asked, decide, path, serve, start};
+use crate::common::http::{self, Server};
+use crate::common::process::Serving;
 use crate::common::site::{Database, Site, script};
 use crate::common::until;
 
@@ -67,33 +67,158 @@ pub fn runs_suspended_under_the_first_schema_go_on_under_this_one() {
     }
 }
 
-/// While instances are replaced one by one, an older one meets runs of a newer version: it leaves them alone, says so, and does all
-/// else; nothing of them is lost.
-pub fn a_run_of_a_newer_version_is_left_to_the_newer_instance() {
-    let site =
-        Site::on(Database::postgres(), &script(&[("Bash", json!({ "command": "echo ran >> log.txt" }))]));
-    let (mut older, newer) = (serve(&site), serve(&site));
-    let (run, other) = (start(&older.server), start(&older.server));
-    let request = asked(&older.server, &run, "approval");
-    let version = |version: u32| {
-        site.sql(&format!("UPDATE run SET snapshot_version = {version} WHERE run_id = '{run}'"));
-    };
-    let row =
-        || site.sql(&format!("SELECT xmin, snapshot_version, epoch, owner FROM run WHERE run_id = '{run}'"));
-    version(99);
-    let before = row();
-    let (status, answer) = older.server.post(&path(&request), &crate::bed::body(&request, "nothing"));
-    assert_eq!(status, 422, "{answer}");
-    decide(&older.server, &asked(&older.server, &other, "approval"), "approve");
-    assert_whole(&older.server, &other);
-    std::thread::sleep(Duration::from_millis(1_500));
-    assert_eq!(row(), before, "left alone");
-    version(1);
-    decide(&newer.server, &request, "approve");
-    assert_whole(&newer.server, &run);
-    assert_eq!(site.lines("log.txt"), 2);
-    older.signal("-TERM");
-    assert!(older.wait().success());
+const SLOW_OR_NOT: &str = "rules:
+  - when: {has_tool_result: true}
+    answer: {text: done}
+  - when: {user_contains: slow}
+    answer: {calls: [{id: c0, name: Bash, arguments: {command: echo slow >> slow.txt; sleep 60}}]}
+  - answer: {calls: [{id: c0, name: Bash, arguments: {command: echo ran >> log.txt}}]}
+";
+
+/// Instances of one version and the next on one site: the same program, told to be the next.
+struct Upgrade {
+    site: Site,
+    /// Commands that are to have run by now.
+    ran: usize,
+}
+
+impl Upgrade {
+    fn older(&self) -> Serving {
+        serve(&self.site)
+    }
+
+    fn newer(&self) -> Serving {
+        let mut command = self.site.serve();
+        command.env("HOLDPOINT_NEXT_VERSION", "1");
+        Serving::start(command)
+    }
+
+    /// Takes these requests off the list and approves them here.
+    fn approve(&self, server: &Server, count: usize, requests: &mut Vec<Value>) -> Vec<String> {
+        let taken = requests.split_off(requests.len() - count);
+        at_once(&taken, |request| decide(server, request, "approve"));
+        taken.iter().map(|request| request["runId"].as_str().unwrap().to_owned()).collect()
+    }
+
+    /// These runs come to their end, seen from this instance, and their commands ran once each.
+    fn end(&mut self, server: &Server, runs: &[String]) {
+        at_once(runs, |run| assert_eq!(server.ended(run)["text"], "done"));
+        self.ran += runs.len();
+        assert_eq!(self.site.lines("log.txt"), self.ran);
+    }
+}
+
+/// Does something with each, a few at a time.
+fn at_once<T: Sync, R: Send>(all: &[T], what: impl Fn(&T) -> R + Sync) -> Vec<R> {
+    const CLIENTS: usize = 8;
+    std::thread::scope(|scope| {
+        let parts = all.chunks(all.len().div_ceil(CLIENTS).max(1));
+        let threads: Vec<_> =
+            parts.map(|part| scope.spawn(|| part.iter().map(&what).collect::<Vec<_>>())).collect();
+        threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
+    })
+}
+
+/// Starts runs that wait; gives what they ask.
+fn start_some(server: &Server, count: usize) -> Vec<Value> {
+    at_once(&vec![(); count], |()| {
+        let (status, answer) = server.chat("go");
+        assert_eq!(status, 202, "{answer}");
+        answer["interactions"][0].clone()
+    })
+}
+
+fn pending(server: &Server) -> u64 {
+    let (_, page) = http::send(&server.url, Some(&server.token), "GET", "/metrics", None);
+    let line = page.lines().find_map(|line| line.strip_prefix("holdpoint_pending "));
+    line.unwrap().parse().unwrap()
+}
+
+fn stop(mut serving: Serving) -> String {
+    serving.signal("-TERM");
+    assert!(serving.wait().success());
+    serving.said()
+}
+
+/// To the next version and back, with a thousand runs that wait. What the older one has written the newer one carries on; what the
+/// newer one has, the older one leaves to it, and says so; a decision is taken by either.
+pub fn slow_a_thousand_suspended_runs_go_through_an_upgrade_and_back() {
+    const OLD: usize = 600;
+    const NEW: usize = 400;
+    const SOME: usize = 50;
+    for database in [Database::File, Database::postgres()] {
+        let is_shared = matches!(database, Database::Postgres { .. });
+        let mut all = Upgrade { site: Site::on(database, SLOW_OR_NOT), ran: 0 };
+        let older = all.older();
+        let mut old = start_some(&older.server, OLD);
+        let beside = if is_shared {
+            Some(older)
+        } else {
+            drop(stop(older));
+            None
+        };
+        let newer = all.newer();
+        let mut new = start_some(&newer.server, NEW);
+        if let Some(older) = beside {
+            // Both at work: each takes decisions on what the other has written.
+            for server in [&older.server, &newer.server] {
+                for requests in [&mut old, &mut new] {
+                    let runs = all.approve(server, SOME, requests);
+                    all.end(&newer.server, &runs);
+                }
+            }
+            stop(older);
+        }
+        // The newer one alone; it dies at work on a run of its own.
+        let runs = all.approve(&newer.server, SOME, &mut old);
+        all.end(&newer.server, &runs);
+        let slow = newer.server.chat("slow").1["interactions"][0].clone();
+        decide(&newer.server, &slow, "approve");
+        until("the slow command", || (all.site.lines("slow.txt") == 1).then_some(()));
+        newer.kill();
+        all.site.dead_are_known_to_be();
+        // And back, started more often than a run may be taken up without getting any further.
+        let waiting = (old.len() + new.len()) as u64;
+        for _ in 0..5 {
+            stop(all.older());
+        }
+        let older = all.older();
+        let server = &older.server;
+        assert_eq!(pending(server), waiting, "no request is lost");
+        let runs = all.approve(server, SOME, &mut old);
+        let left = all.approve(server, SOME, &mut new);
+        all.end(server, &runs);
+        for run in left.iter().chain([&slow["runId"].as_str().unwrap().to_owned()]) {
+            let (status, answer) = server.try_get(&format!("/v1/runs/{run}")).unwrap();
+            assert_eq!((status, &answer["code"]), (503, &json!("newer_version")), "{answer}");
+        }
+        // An edit has to be looked at by who can read the run.
+        let edit = json!({ "decision": "approve_with", "digest": new[0]["request"]["digest"],
+                           "arguments": "{\"command\":\"true\"}" });
+        let (status, answer) = server.post(&path(&new[0]), &edit);
+        assert_eq!((status, &answer["code"]), (503, &json!("newer_version")), "{answer}");
+        assert_eq!(all.site.lines("log.txt"), all.ran, "nothing of the newer ones has run");
+        assert!(stop(older).contains("a newer version has written this run"));
+        // What was decided meanwhile goes on by itself; what was at work is in doubt, once.
+        let newer = all.newer();
+        let server = &newer.server;
+        all.end(server, &left);
+        // The first page of all that waits is full of others.
+        let of_it = format!("/v1/interactions?status=pending&run={}", slow["runId"].as_str().unwrap());
+        let doubt = until("the doubt", || server.get(&of_it)["items"].as_array().unwrap().first().cloned());
+        assert_eq!(doubt["kind"], "in_doubt");
+        decide(server, &doubt, "leave");
+        server.ended(slow["runId"].as_str().unwrap());
+        assert_eq!(pending(server), (old.len() + new.len()) as u64);
+        for requests in [&mut old, &mut new] {
+            let runs = all.approve(server, requests.len(), requests);
+            all.end(server, &runs);
+        }
+        assert_eq!((all.ran, all.site.lines("slow.txt")), (OLD + NEW, 1));
+        for run in [&left[0], slow["runId"].as_str().unwrap()] {
+            assert_eq!(server.get(&format!("/v1/audit/verify?run={run}"))["items"][0]["whole"], true);
+        }
+    }
 }
 
 /// Writes the fixtures.
@@ -105,7 +230,7 @@ pub fn write_fixtures() {
         // One that dies when the tool of the third run has returned.
         let mut command = site.serve();
         command.env("HOLDPOINT_FAIL", "after_tool:kill:2");
-        let mut serving = crate::common::process::Serving::start(command);
+        let mut serving = Serving::start(command);
         let runs: Vec<String> = (0..3).map(|_| start(&serving.server)).collect();
         let first = |server: &Server, run: &str| -> Value {
             let find = |row: &Value| row["runId"] == run && row["request"]["toolCallId"] == "c0";

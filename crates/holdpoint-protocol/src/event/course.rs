@@ -209,7 +209,7 @@ pub struct UsageTotal {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Closing {
-    /// `shutdown` or `slow_reader`.
+    /// `shutdown`, `slow_reader`, or `unavailable`: it could not be opened just now.
     pub reason: String,
     /// When to come back, in milliseconds.
     pub retry_after_ms: u64,

@@ -9,6 +9,7 @@ use holdpoint::store::{InteractionFilter, PAGE_MAX, PageRequest};
 use holdpoint::{Inbox, InboxChange};
 use serde::Serialize;
 
+use super::opening::in_line;
 use super::view::{Out, Source, View};
 use super::{frame, response};
 use crate::app::App;
@@ -47,6 +48,10 @@ impl InboxEvent<'_> {
 
 /// Opens the stream of the inbox.
 pub(crate) async fn inbox(app: &Arc<App>) -> Result<Response, Refusal> {
+    in_line(app, closing, open(app)).await
+}
+
+async fn open(app: &Arc<App>) -> Result<Response, Refusal> {
     // Watched before the list is read, so that nothing falls between.
     let inbox = app.runtime.inbox(&app.cx).await?;
     let filter = InteractionFilter { status: Some(InteractionStatus::Pending), ..Default::default() };
@@ -88,6 +93,10 @@ impl Source for InboxSource {
     }
 
     fn closing(&self, reason: &str) -> Bytes {
-        InboxEvent::Closing { reason, retry_after_ms: frame::retry_ms() }.frame()
+        closing(reason)
     }
+}
+
+fn closing(reason: &str) -> Bytes {
+    InboxEvent::Closing { reason, retry_after_ms: frame::retry_ms() }.frame()
 }

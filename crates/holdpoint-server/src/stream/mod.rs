@@ -4,6 +4,7 @@
 
 mod frame;
 mod inbox;
+mod opening;
 mod pump;
 mod run;
 mod view;
@@ -19,6 +20,7 @@ use crate::refusal::Refusal;
 use crate::routes::Call;
 
 pub(crate) use inbox::inbox;
+pub(crate) use opening::Openings;
 pub(crate) use pump::pump;
 pub(crate) use run::run;
 pub(crate) use view::Frames;
@@ -69,12 +71,18 @@ struct Carried(Arc<Mutex<Option<Frames>>>);
 
 /// The answer that carries frames. Nothing between here and the client is to hold them back, change or keep them.
 fn response(frames: impl Into<Frames>) -> Response {
-    let mut response = Response::new(Body::empty());
+    let mut response = headed(Body::empty());
+    response.extensions_mut().insert(Carried(Arc::new(Mutex::new(Some(frames.into())))));
+    response
+}
+
+/// An answer that is a stream.
+fn headed(body: Body) -> Response {
+    let mut response = Response::new(body);
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache, no-transform"));
     headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
-    response.extensions_mut().insert(Carried(Arc::new(Mutex::new(Some(frames.into())))));
     response
 }
 

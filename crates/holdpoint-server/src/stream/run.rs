@@ -10,17 +10,26 @@ use holdpoint::store::{Error as StoreError, Result as StoreResult};
 use holdpoint::{Seen, Watch};
 use http::StatusCode;
 
+use super::opening::in_line;
 use super::view::{Out, Source, View};
 use super::{Options, bad_last_event_id, frame, response};
 use crate::app::App;
 use crate::handlers::pending;
 use crate::refusal::Refusal;
 
+/// How long nothing happens until a stream that ends where the run waits looks whether it does: a run can wait again without an
+/// event, when what was decided is not its turn yet. Twice as long each time, and again from the first after an event.
+const LOOK_FIRST: Duration = Duration::from_millis(250);
+const LOOK_MAX: Duration = Duration::from_secs(8);
 /// Pause before a store that was away is read again.
 const STORE_PAUSE: Duration = Duration::from_secs(1);
 
 /// Opens the stream of a run.
 pub(crate) async fn run(app: &Arc<App>, run: RunId, options: Options) -> Result<Response, Refusal> {
+    in_line(app, |reason| frame::closing(run, reason), open(app, run, options)).await
+}
+
+async fn open(app: &Arc<App>, run: RunId, options: Options) -> Result<Response, Refusal> {
     // Watched before anything else is read, so that nothing falls between.
     let watch = app.runtime.watch(&app.cx, run, options.after).await?;
     let watch = watch.ok_or_else(|| Refusal::not_found("there is no such run"))?;
@@ -46,6 +55,7 @@ pub(crate) async fn run(app: &Arc<App>, run: RunId, options: Options) -> Result<
         run,
         watch,
         until_suspended: options.until_suspended,
+        look_in: LOOK_FIRST,
         live: false,
         was_live: false,
     };
@@ -71,24 +81,50 @@ pub(super) struct RunSource {
     run: RunId,
     watch: Watch,
     until_suspended: bool,
+    look_in: Duration,
     /// Whether what is waited for comes as it happens, and not from the log.
     live: bool,
     /// The same of what came before it.
     was_live: bool,
 }
 
-impl Source for RunSource {
-    type Seen = StoreResult<Option<Seen>>;
+/// What comes of waiting for something to happen.
+pub(super) enum Waited {
+    Seen(StoreResult<Option<Seen>>),
+    /// Nothing has, for a while.
+    Quiet,
+}
 
-    async fn wait(&mut self) -> Self::Seen {
+impl Source for RunSource {
+    type Seen = Waited;
+
+    async fn wait(&mut self) -> Waited {
         self.live = self.watch.is_live();
-        self.watch.next().await
+        if !self.until_suspended {
+            return Waited::Seen(self.watch.next().await);
+        }
+        match tokio::time::timeout(self.look_in, self.watch.next()).await {
+            Ok(seen) => {
+                self.look_in = LOOK_FIRST;
+                Waited::Seen(seen)
+            }
+            Err(_elapsed) => {
+                self.look_in = (self.look_in * 2).min(LOOK_MAX);
+                Waited::Quiet
+            }
+        }
     }
 
-    async fn show(&mut self, seen: Self::Seen, out: &mut Out) {
-        let seen = match seen {
-            Ok(seen) => seen,
-            Err(error) => return self.wait_for_store(&error, out).await,
+    async fn show(&mut self, waited: Waited, out: &mut Out) {
+        let seen = match waited {
+            Waited::Seen(Ok(seen)) => seen,
+            Waited::Seen(Err(error)) => return self.wait_for_store(&error, out).await,
+            Waited::Quiet => {
+                if self.waits_for_people().await {
+                    out.end();
+                }
+                return;
+            }
         };
         // A client that reads a long log loses tokens meanwhile, and nothing else; it is not slow.
         let was_live = std::mem::replace(&mut self.was_live, self.live);

@@ -12,6 +12,7 @@ use crate::chain::{self, ms};
 use crate::clock::from_ms;
 use crate::compact::EntryBuilder;
 use crate::facts::{self, CLAIMS_ALONE_FROM, CLAIMS_WITHOUT_PROGRESS_MAX};
+use crate::version::snapshot_version;
 use crate::{Context, Error, Taken};
 
 impl PostgresStore {
@@ -22,7 +23,9 @@ impl PostgresStore {
 
     async fn take_over(&self, client: &impl GenericClient, tenant: &str, run: RunId) -> Done<bool> {
         let statement = client.prepare_cached(TAKE).await?;
-        let parameters: [&(dyn ToSql + Sync); 4] = [&self.given(), &self.instance.0, &tenant, &run.0];
+        let version = snapshot_version() as i32;
+        let parameters: [&(dyn ToSql + Sync); 5] =
+            [&self.given(), &self.instance.0, &tenant, &run.0, &version];
         Ok(client.query_opt(&statement, &parameters).await.map_err(of_commit)?.is_some())
     }
 
@@ -37,7 +40,7 @@ impl PostgresStore {
         Ok(())
     }
 
-    /// First what instances left behind whose lease has run out, then what was put off until now. Rows that another instance
+    /// What a newer version has written is left to an instance that can read it. First what instances left behind whose lease has run out, then what was put off until now. Rows that another instance
     /// is just taking are passed over.
     pub(super) async fn try_recover(&self, limit: usize) -> Done<Vec<Taken>> {
         self.live_by_the_database().await?;
@@ -46,13 +49,13 @@ impl PostgresStore {
             "SELECT tenant_id, run_id, actor, claims FROM run WHERE owner IS NOT NULL AND owner <> $2 AND NOT EXISTS \
              (SELECT 1 FROM instance WHERE instance_id = run.owner AND expires_at > ",
             due!("1"),
-            ") ORDER BY claims, run_id LIMIT $3 FOR UPDATE SKIP LOCKED"
+            ") AND snapshot_version <= $4 ORDER BY claims, run_id LIMIT $3 FOR UPDATE SKIP LOCKED"
         );
         let ready = concat!(
             "SELECT tenant_id, run_id, actor, claims FROM run WHERE owner IS NULL AND wake_at IS NOT NULL \
              AND wake_at <= ",
             due!("1"),
-            " AND $2::uuid IS NOT NULL ORDER BY wake_at, run_id LIMIT $3 FOR UPDATE SKIP LOCKED"
+            " AND $2::uuid IS NOT NULL AND snapshot_version <= $4 ORDER BY wake_at, run_id LIMIT $3 FOR UPDATE SKIP LOCKED"
         );
         let mut taken = Vec::new();
         for (sql, crashed) in [(left, true), (ready, false)] {
@@ -60,7 +63,8 @@ impl PostgresStore {
             let transaction = client.transaction().await?;
             let statement = transaction.prepare_cached(sql).await?;
             let room = limit - i64::try_from(taken.len()).unwrap_or(limit);
-            let parameters: [&(dyn ToSql + Sync); 3] = [&self.given(), &self.instance.0, &room];
+            let version = snapshot_version() as i32;
+            let parameters: [&(dyn ToSql + Sync); 4] = [&self.given(), &self.instance.0, &room, &version];
             for row in transaction.query(&statement, &parameters).await? {
                 let (tenant, run): (&str, RunId) = (row.try_get(0)?, RunId(row.try_get(1)?));
                 let claims = rows::small(row.try_get(3)?);

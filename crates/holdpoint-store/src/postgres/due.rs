@@ -16,6 +16,7 @@ use crate::chain::ms;
 use crate::clock::from_ms;
 use crate::facts::{self, Closing, Request};
 use crate::failpoint::failpoint;
+use crate::version::snapshot_version;
 use crate::{Context, Error, Noted, Owner, PresetDue, RuleRelease, stored};
 
 impl PostgresStore {
@@ -68,13 +69,15 @@ impl PostgresStore {
         let sql = concat!(
             "SELECT q.tenant_id, q.run_id, q.request_id, q.terms, r.actor FROM request q \
              JOIN run r ON r.tenant_id = q.tenant_id AND r.run_id = q.run_id \
-             WHERE q.status = 0 AND q.deadline IS NOT NULL AND q.on_timeout = 2 AND q.deadline <= ",
+             WHERE q.status = 0 AND q.deadline IS NOT NULL AND q.on_timeout = 2 AND r.snapshot_version <= $3 \
+             AND q.deadline <= ",
             due!("1"),
             " ORDER BY q.deadline LIMIT $2"
         );
         let statement = client.prepare_cached(sql).await?;
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-        let found = client.query(&statement, &[&self.given(), &limit]).await?;
+        let version = snapshot_version() as i32;
+        let found = client.query(&statement, &[&self.given(), &limit, &version]).await?;
         let read = |row: &tokio_postgres::Row| {
             let (run, request) = (RunId(row.try_get(1)?), RequestId(row.try_get(2)?));
             Ok(stored::preset_due(run, request, row.try_get(3)?, row.try_get(0)?, row.try_get(4)?)?)
@@ -114,7 +117,13 @@ impl PostgresStore {
         for (tenant, request) in &found {
             noted.extend(self.remind(&transaction, tenant, request, at).await?);
         }
+        if !noted.is_empty() {
+            failpoint("store.remind.before_commit");
+        }
         transaction.commit().await.map_err(of_commit)?;
+        if !noted.is_empty() {
+            failpoint("store.remind.after_commit");
+        }
         Ok(noted)
     }
 

@@ -19,18 +19,28 @@ use crate::clock::from_ms;
 use crate::compact::{EntryBuilder, FactRef};
 use crate::facts::{self, Closing, Judgement, Request};
 use crate::failpoint::failpoint;
+use crate::version::snapshot_version;
 use crate::{CancelReply, Context, Decide, DecideReply, Error, Noted, Owner, codes, compact};
 
 /// Numbers a run on by one event and one record; around its hash stand $4, $5 and $6.
 pub(super) const NUMBERED: &str = "next_seq = run.next_seq + 1, audit_records = run.audit_records + 1, \
      audit_hash = sha256($4 || run.audit_hash || $5 || int8send(run.audit_records + 1) || $6)";
 
-/// Moves a run on by one event and one record, and takes it where it has no owner.
-const MOVED_ON: &str = "next_seq = run.next_seq + 1, audit_records = run.audit_records + 1, \
-     audit_hash = sha256($5 || run.audit_hash || $6 || int8send(run.audit_records + 1) || $7), \
-     owner = COALESCE(run.owner, $4), wake_at = NULL, \
-     epoch = run.epoch + CASE WHEN run.owner IS NULL THEN 1 ELSE 0 END, \
-     status = CASE WHEN run.owner IS NULL AND run.status = 1 THEN 0 ELSE run.status END";
+/// Moves a run on by one event and one record, and takes it where it has no owner. One that a newer version has written is not
+/// taken but left for an instance that can read it, to be taken from now on.
+fn moved_on() -> String {
+    let version = snapshot_version();
+    format!(
+        "next_seq = run.next_seq + 1, audit_records = run.audit_records + 1, \
+         audit_hash = sha256($5 || run.audit_hash || $6 || int8send(run.audit_records + 1) || $7), \
+         owner = CASE WHEN run.snapshot_version > {version} THEN run.owner ELSE COALESCE(run.owner, $4) END, \
+         wake_at = CASE WHEN run.owner IS NULL AND run.snapshot_version > {version} THEN 0 END, \
+         epoch = run.epoch + \
+         CASE WHEN run.owner IS NULL AND run.snapshot_version <= {version} THEN 1 ELSE 0 END, \
+         status = CASE WHEN run.owner IS NULL AND run.snapshot_version <= {version} AND run.status = 1 THEN 0 \
+         ELSE run.status END"
+    )
+}
 
 /// When a request may be closed, by what closes it.
 const ANY_TIME: i16 = 0;
@@ -122,11 +132,12 @@ impl PostgresStore {
              OR ($12::smallint = {AFTER_THE_DEADLINE} AND held.deadline <= {now})) RETURNING q.run_id), \
              old AS (SELECT owner FROM run WHERE tenant_id = $1 AND run_id = $2 \
              AND EXISTS (SELECT 1 FROM closed) FOR UPDATE), \
-             moved AS (UPDATE run SET open_requests = run.open_requests - 1, {MOVED_ON} FROM old \
+             moved AS (UPDATE run SET open_requests = run.open_requests - 1, {moved_on} FROM old \
              WHERE run.tenant_id = $1 AND run.run_id = $2 {RETURNING}), \
              kept AS (INSERT INTO journal (tenant_id, run_id, seq, body) \
              SELECT $1, $2, seq, $8 || audit_hash || $9 FROM moved) \
              SELECT seq, owner, taken, actor, epoch FROM moved",
+            moved_on = moved_on(),
             now = now!("13"),
         );
         let statement = client.prepare_cached(&sql).await?;
@@ -153,14 +164,15 @@ impl PostgresStore {
 
     fn noted(&self, tenant: &str, run: RunId, body: EventBody, row: &Row) -> Done<Noted> {
         let seq: i64 = row.try_get(0)?;
-        let owner: Uuid = row.try_get(1)?;
+        let owner: Option<Uuid> = row.try_get(1)?;
         let taken: bool = row.try_get(2)?;
         let actor: &str = row.try_get(3)?;
         let event = Arc::new(Event { seq: Some(seq as u64), run_id: run, child: None, body });
-        let owner = if owner == self.instance.0 {
-            if taken { Owner::Taken } else { Owner::Here }
-        } else {
-            Owner::Elsewhere(InstanceId(owner))
+        let owner = match owner {
+            None => Owner::Newer,
+            Some(owner) if owner != self.instance.0 => Owner::Elsewhere(InstanceId(owner)),
+            Some(_) if taken => Owner::Taken,
+            Some(_) => Owner::Here,
         };
         let tenant =
             holdpoint_protocol::TenantId::new(tenant).map_err(|_| Error::Corrupt("a name".into()))?;
@@ -237,11 +249,12 @@ impl PostgresStore {
         let sql = format!(
             "WITH old AS (SELECT owner FROM run WHERE tenant_id = $1 AND run_id = $2 AND status NOT IN (3, 4) \
              AND cancel IS NOT DISTINCT FROM $12 FOR UPDATE), \
-             moved AS (UPDATE run SET cancel = $3, cancel_by = $10, cancel_at = $11, {MOVED_ON} FROM old \
+             moved AS (UPDATE run SET cancel = $3, cancel_by = $10, cancel_at = $11, {moved_on} FROM old \
              WHERE run.tenant_id = $1 AND run.run_id = $2 {RETURNING}), \
              kept AS (INSERT INTO journal (tenant_id, run_id, seq, body) \
              SELECT $1, $2, seq, $8 || audit_hash || $9 FROM moved) \
-             SELECT seq, owner, taken, actor, epoch FROM moved"
+             SELECT seq, owner, taken, actor, epoch FROM moved",
+            moved_on = moved_on(),
         );
         let statement = client.prepare_cached(&sql).await?;
         let parameters: [&(dyn ToSql + Sync); 12] = [

@@ -13,6 +13,7 @@ use tokio_postgres::IsolationLevel;
 use tokio_postgres::types::ToSql;
 use uuid::Uuid;
 
+use super::error::Fault;
 use super::rows::{self, Done, RUN_COLUMNS, RunRow, due, select_request};
 use super::shown::{numbered, show};
 use super::{PostgresStore, Work};
@@ -141,7 +142,14 @@ impl PostgresStore {
         let Some(request) = request(&client, cx.tenant.as_str(), id).await? else { return Ok(None) };
         drop(client);
         // Not in one state of the database: whoever decides compares the run's number anyway.
-        let loaded = if request.is_open() { self.try_load(cx, request.run()).await? } else { None };
+        let loaded = match request.is_open() {
+            true => self.try_load(cx, request.run()).await,
+            false => Ok(None),
+        };
+        let loaded = match loaded {
+            Err(Fault::Refused(error)) => stored::readable(Err(error))?,
+            loaded => loaded?,
+        };
         Ok(Some(request.head(loaded)))
     }
 

@@ -2,7 +2,7 @@
 
 use deadpool_postgres::Transaction;
 use futures_util::future::{try_join, try_join_all, try_join4};
-use holdpoint_core::run::{Closed, LedgerLine, Opened, SNAPSHOT_VERSION};
+use holdpoint_core::run::{Closed, LedgerLine, Opened};
 use holdpoint_protocol::{Pending, RequestId, RunId, Timestamp};
 use tokio_postgres::types::ToSql;
 use uuid::Uuid;
@@ -14,6 +14,7 @@ use crate::chain::{self, ms};
 use crate::facts;
 use crate::failpoint::failpoint;
 use crate::prepared::Prepared;
+use crate::version::snapshot_version;
 use crate::{
     Committed, Context, Error, IdempotencyKey, KeyUse, Next, Started, ToolSet, codes, compact, stored, writes,
 };
@@ -127,7 +128,7 @@ impl PostgresStore {
             &head.tool_digest,
             &(head.chain.records as i64),
             &head.chain.hash.as_slice(),
-            &(SNAPSHOT_VERSION as i32),
+            &(snapshot_version() as i32),
             &new.snapshot,
         ];
         if transaction.execute(&statement, &parameters).await? == 0 {
@@ -203,7 +204,7 @@ impl PostgresStore {
             &head.tool_digest,
             &(head.chain.records as i64),
             &head.chain.hash.as_slice(),
-            &(SNAPSHOT_VERSION as i32),
+            &(snapshot_version() as i32),
             &new.snapshot,
             &owner,
             &wake_at,
@@ -447,5 +448,5 @@ pub(super) const TAKE: &str = concat!(
      WHERE tenant_id = $3 AND run_id = $4 AND status NOT IN (3, 4) AND (owner IS NULL OR (owner <> $2 AND NOT EXISTS \
      (SELECT 1 FROM instance WHERE instance_id = run.owner AND expires_at > ",
     due!("1"),
-    "))) RETURNING epoch"
+    "))) AND snapshot_version <= $5 RETURNING epoch"
 );

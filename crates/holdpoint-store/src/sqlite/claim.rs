@@ -8,6 +8,7 @@ use super::txn::{Done, Head, Txn};
 use crate::chain::ms;
 use crate::codes;
 use crate::facts::{self, CLAIMS_ALONE_FROM, CLAIMS_WITHOUT_PROGRESS_MAX};
+use crate::version::snapshot_version;
 use crate::{Context, Taken};
 
 impl Txn<'_> {
@@ -15,7 +16,7 @@ impl Txn<'_> {
     pub(super) fn take(&mut self, cx: &Context, run: RunId) -> Done<bool> {
         let Some(tenant) = self.tenant(&cx.tenant)? else { return Ok(false) };
         let Some(mut head) = self.head(tenant, run)? else { return Ok(false) };
-        if head.has_ended() || head.owner == Some(self.caches.incarnation) {
+        if head.has_ended() || head.is_newer || head.owner == Some(self.caches.incarnation) {
             return Ok(false);
         }
         self.own(&mut head)?;
@@ -26,9 +27,12 @@ impl Txn<'_> {
     pub(super) fn recover(&mut self, limit: usize) -> Done<Vec<Taken>> {
         let mut taken = Vec::new();
         let rows = i64::try_from(limit).unwrap_or(i64::MAX);
-        let left = "SELECT tenant, id FROM run WHERE owner > 0 AND owner < ?1 ORDER BY claims, id LIMIT ?2";
+        let left = "SELECT tenant, id FROM run WHERE owner > 0 AND owner < ?1 AND snapshot_version <= ?3 \
+                    ORDER BY claims, id LIMIT ?2";
         let read = |row: &Row<'_>| Ok((row.get::<_, i64>(0)?, rows::run_id(row, 1)?));
-        for (tenant, run) in self.many(left, params![self.caches.incarnation, rows], read)? {
+        for (tenant, run) in
+            self.many(left, params![self.caches.incarnation, rows, snapshot_version()], read)?
+        {
             let Some(mut head) = self.head(tenant, run)? else { continue };
             if head.claims >= CLAIMS_WITHOUT_PROGRESS_MAX {
                 self.quarantine(&mut head)?;
@@ -38,9 +42,9 @@ impl Txn<'_> {
             }
         }
         let rows = i64::try_from(limit.saturating_sub(taken.len())).unwrap_or(i64::MAX);
-        let ready =
-            "SELECT tenant, id FROM run WHERE owner = 0 AND wake_at <= ?1 ORDER BY wake_at, id LIMIT ?2";
-        for (tenant, run) in self.many(ready, params![ms(self.now()), rows], read)? {
+        let ready = "SELECT tenant, id FROM run WHERE owner = 0 AND wake_at <= ?1 AND snapshot_version <= ?3 \
+             ORDER BY wake_at, id LIMIT ?2";
+        for (tenant, run) in self.many(ready, params![ms(self.now()), rows, snapshot_version()], read)? {
             let Some(mut head) = self.head(tenant, run)? else { continue };
             self.own(&mut head)?;
             taken.push(Taken { cx: self.cx(&head)?, run, crashed: false });

@@ -13,6 +13,7 @@ use crate::clock::from_ms;
 use crate::codes::{self, REQUEST_STATUSES};
 use crate::facts::Request;
 use crate::places::{AgePlace, RunPlace};
+use crate::version::snapshot_version;
 use crate::{
     Context, Error, InteractionFilter, PageRequest, PresetDue, Result, RunFilter, Stats, Taken, stored, views,
 };
@@ -223,9 +224,14 @@ impl Reader {
         let sql = "SELECT q.run, q.id, q.terms, tenant.name, run.actor FROM request q \
                    JOIN tenant ON tenant.id = q.tenant JOIN run ON run.tenant = q.tenant AND run.id = q.run \
                    WHERE q.status = 0 AND q.deadline IS NOT NULL AND q.deadline <= ?1 AND q.on_timeout = 2 \
+                   AND run.snapshot_version <= ?3 \
                    ORDER BY q.deadline LIMIT ?2";
         let mut statement = self.connection.prepare_cached(sql)?;
-        let mut rows = statement.query(params![ms(now), i64::try_from(limit).unwrap_or(i64::MAX)])?;
+        let mut rows = statement.query(params![
+            ms(now),
+            i64::try_from(limit).unwrap_or(i64::MAX),
+            snapshot_version()
+        ])?;
         let mut due = Vec::new();
         while let Some(row) = rows.next()? {
             let run = rows::run_id(row, 0)?;

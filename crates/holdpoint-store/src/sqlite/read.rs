@@ -72,7 +72,8 @@ impl Reader {
 
     pub(super) fn head(&mut self, tenant: i64, id: RequestId) -> Result<Option<RequestHead>> {
         let Some(request) = self.request(tenant, id)? else { return Ok(None) };
-        let loaded = if request.is_open() { self.load(tenant, request.run())? } else { None };
+        let loaded =
+            if request.is_open() { stored::readable(self.load(tenant, request.run()))? } else { None };
         Ok(Some(request.head(loaded)))
     }
 

@@ -1,7 +1,7 @@
 //! Starts and steps: what a run's owner writes.
 
 use holdpoint_core::digest::CallDigest;
-use holdpoint_core::run::{LedgerLine, Opened, SNAPSHOT_VERSION};
+use holdpoint_core::run::{LedgerLine, Opened};
 use holdpoint_protocol::{InteractionStatus, Pending, RunId, Timestamp};
 use rusqlite::params;
 
@@ -13,6 +13,7 @@ use crate::compact;
 use crate::facts::{self, Closure};
 use crate::prepared::Prepared;
 use crate::stored;
+use crate::version::snapshot_version;
 use crate::{Committed, Context, Error, IdempotencyKey, KeyUse, Next, Started, ToolSet};
 
 impl Txn<'_> {
@@ -63,6 +64,7 @@ impl Txn<'_> {
             committed_round: 0,
             cancel: None,
             claims: 0,
+            is_newer: false,
             actor: cx.actor.clone(),
             tool_set: None,
             chain: chain::Head::EMPTY,
@@ -188,7 +190,7 @@ impl Txn<'_> {
                 head.tool_set,
                 head.chain.records as i64,
                 head.chain.hash,
-                SNAPSHOT_VERSION,
+                snapshot_version(),
                 new.snapshot,
             ],
         )?;
@@ -222,7 +224,7 @@ impl Txn<'_> {
                     tools,
                     records,
                     hash,
-                    SNAPSHOT_VERSION,
+                    snapshot_version(),
                     new.snapshot,
                     claims_stay
                 ],
@@ -241,7 +243,7 @@ impl Txn<'_> {
                     tools,
                     records,
                     hash,
-                    SNAPSHOT_VERSION,
+                    snapshot_version(),
                     new.snapshot,
                     owner,
                     wake_at,

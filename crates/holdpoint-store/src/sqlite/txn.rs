@@ -15,6 +15,7 @@ use crate::clock::{Clock, from_ms};
 use crate::codes;
 use crate::compact::{EntryBuilder, FactRef};
 use crate::facts::{CancelNote, Request};
+use crate::version::snapshot_version;
 use crate::{Context, Error, Owner};
 
 pub(super) type Done<T> = std::result::Result<T, Fault>;
@@ -65,6 +66,8 @@ pub(super) struct Head {
     pub(super) committed_round: u32,
     pub(super) cancel: Option<CancelNote>,
     pub(super) claims: u32,
+    /// Written by a newer version, and not to be taken.
+    pub(super) is_newer: bool,
     pub(super) actor: ActorId,
     pub(super) tool_set: Option<i64>,
     pub(super) chain: chain::Head,
@@ -187,7 +190,7 @@ impl<'a> Txn<'a> {
 
     pub(super) fn head(&self, tenant: i64, run: RunId) -> Done<Option<Head>> {
         let sql = "SELECT status, owner, epoch, next_seq, open, committed_round, cancel, claims, actor, tool_set, \
-                   audit_records, audit_hash, cancel_by, cancel_at FROM run WHERE tenant = ?1 AND id = ?2";
+                   audit_records, audit_hash, cancel_by, cancel_at, snapshot_version FROM run WHERE tenant = ?1 AND id = ?2";
         let found =
             self.one(sql, params![tenant, run.0.as_bytes()], |row| Ok(read_head(tenant, run, row)))?;
         found.transpose()
@@ -259,7 +262,8 @@ impl<'a> Txn<'a> {
         Ok(())
     }
 
-    /// Writes a row whose numbers a fact has moved on. A run without an owner that lives is taken in the same statement.
+    /// Writes a row whose numbers a fact has moved on. A run without an owner that lives is taken in the same statement; one
+    /// that this version cannot read is left for whoever can.
     pub(super) fn noted(&self, head: &mut Head) -> Done<Owner> {
         let me = self.caches.incarnation;
         let id = head.id;
@@ -267,6 +271,12 @@ impl<'a> Txn<'a> {
         if head.owner == Some(me) {
             self.moved_on(head)?;
             return Ok(Owner::Here);
+        }
+        if head.is_newer {
+            self.moved_on(head)?;
+            let sql = "UPDATE run SET owner = 0, wake_at = 0 WHERE tenant = ?1 AND id = ?2 AND owner IS NULL";
+            self.execute(sql, params![head.tenant, run])?;
+            return Ok(Owner::Newer);
         }
         let (next_seq, records) = (head.next_seq as i64, head.chain.records as i64);
         head.own(me);
@@ -317,6 +327,7 @@ fn read_head(tenant: i64, id: RunId, row: &Row<'_>) -> Done<Head> {
         committed_round: row.get(5)?,
         cancel: read_cancel(row)?,
         claims: row.get(7)?,
+        is_newer: row.get::<_, u32>(14)? > snapshot_version(),
         actor: ActorId::new(&actor).map_err(|_| Error::Corrupt(format!("run {id} has no actor")))?,
         tool_set: row.get(9)?,
         chain: chain::Head { records: row.get::<_, i64>(10)? as u64, hash: row.get(11)? },

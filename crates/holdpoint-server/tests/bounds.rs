@@ -56,6 +56,39 @@ async fn a_body_has_a_size_whatever_its_head_says() {
     assert!(answer.is_empty() || answer.starts_with(b"HTTP/1.1 413"), "{}", String::from_utf8_lossy(&answer));
 }
 
+/// A time that no person could mean is a mistake, and no time without an end.
+#[tokio::test]
+async fn a_time_that_a_client_gives_people_has_the_bounds_of_a_configured_one() {
+    let server = serve(agent()).await;
+    for ms in [
+        "0",
+        "-1",
+        "1.5",
+        "1e3",
+        "999",
+        "315360000001",
+        "18446744073709551615",
+        "18446744073709551616",
+        "\"5s\"",
+        "null",
+    ] {
+        let reply = server.post("/chat", &format!(r#"{{"query":"go","approvalTimeoutMs":{ms}}}"#)).await;
+        assert_eq!((reply.status, reply.code().as_str()), (400, "bad_json"), "{ms}");
+        let detail = reply.json()["detail"].as_str().unwrap().to_owned();
+        assert!(
+            detail.contains("`approvalTimeoutMs`")
+                && detail.contains("from 1000 ")
+                && detail.contains(" 315360000000 "),
+            "{detail}"
+        );
+    }
+    for ms in ["1000", "315360000000"] {
+        let reply = server.post("/chat", &format!(r#"{{"query":"go","approvalTimeoutMs":{ms}}}"#)).await;
+        assert_eq!(reply.status, 202, "{ms}");
+    }
+    assert_eq!(server.get("/v1/runs").await.json()["items"].as_array().unwrap().len(), 2);
+}
+
 /// S-155
 #[tokio::test]
 async fn a_body_that_is_nested_too_deep_is_refused() {

@@ -64,6 +64,12 @@ pub trait Store: EffectRecord + Tidy {
     /// The clock that decides.
     async fn now(&self) -> Result<Timestamp>;
 
+    /// Writes something that means nothing to anybody, as large as a usual step: whether anything can be written. For when it could
+    /// not, and not to be asked all the time.
+    async fn probe(&self) -> Result<()> {
+        Ok(())
+    }
+
     /// Stores a new run with its first step. The run is owned by this instance, at epoch 1.
     async fn start(&self, cx: &Context, start: StartRun) -> Result<Started>;
 

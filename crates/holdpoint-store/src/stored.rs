@@ -5,6 +5,7 @@ use holdpoint_core::digest::CallDigest;
 use holdpoint_core::run::Run;
 use holdpoint_core::terms::Terms;
 use holdpoint_protocol::{ActorId, InteractionStatus, RequestId, RunId, TenantId, Timestamp};
+use sha2::{Digest, Sha256};
 
 use crate::compact::{self, FactRef};
 use crate::facts::{Closure, Request};
@@ -18,7 +19,7 @@ pub(crate) fn snapshot(run: RunId, version: u32, bytes: &[u8]) -> Result<Run> {
 }
 
 /// What is needed of a run to decide a request of it; none where a newer version has written it: then only the request is.
-pub(crate) fn readable(loaded: Result<Option<Loaded>>) -> Result<Option<Loaded>> {
+pub(crate) fn unless_newer(loaded: Result<Option<Loaded>>) -> Result<Option<Loaded>> {
     match loaded {
         Err(Error::Newer { .. }) => Ok(None),
         loaded => loaded,
@@ -71,6 +72,28 @@ pub(crate) fn preset_due(
     let actor = ActorId::new(actor).map_err(|_| corrupt("a name"))?;
     Ok(PresetDue { cx: Context { tenant, actor }, run, request, preset })
 }
+
+/// What a list or a scan makes of a row: one that cannot be read stands in nobody's way, and is left out. Asked for by itself
+/// it is refused with the reason. What a newer version wrote is nothing amiss; anything else is said each time.
+pub(crate) fn readable<T>(read: Result<T>) -> Result<Option<T>> {
+    match read {
+        Ok(item) => Ok(Some(item)),
+        Err(Error::Newer { .. }) => Ok(None),
+        Err(error @ Error::Corrupt(_)) => {
+            tracing::error!(%error, "left out; `holdpoint doctor` says what else cannot be read");
+            Ok(None)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// What a probe writes, in the place of a set of tools that no run has: as large as a usual step, and not to be made smaller.
+pub(crate) fn ballast() -> Vec<u8> {
+    (0..512_u32).flat_map(|n| Sha256::digest(n.to_be_bytes()).to_vec()).collect()
+}
+
+/// The digest it stands under: no set of tools has one so short.
+pub(crate) const BALLAST_DIGEST: &[u8] = &[0];
 
 /// What a fact says, with the request it is about.
 pub(crate) fn fact(

@@ -3,8 +3,6 @@
 use std::collections::HashMap;
 use std::future::Future;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use holdpoint_core::run::Run;
 use holdpoint_protocol::{AgentName, EventBody, Pending, RunId, Timestamp};
@@ -20,13 +18,10 @@ use crate::driver::{Driver, Inbox, Place, UNAVAILABLE_RETRY_MS};
 use crate::drivers::Drivers;
 use crate::histories::Histories;
 use crate::hub::Hub;
+use crate::patience::{GivenUp, Until, keep_at};
 use crate::turns::Turns;
 use crate::waiters::Waiters;
-
-/// The first pause before the store is tried again.
-const RETRY_FIRST: Duration = Duration::from_millis(50);
-/// The longest pause before the store is tried again.
-const RETRY_MAX: Duration = Duration::from_secs(2);
+use crate::writing::Writing;
 
 pub(crate) struct Inner {
     pub(crate) store: Arc<dyn Store>,
@@ -37,8 +32,7 @@ pub(crate) struct Inner {
     pub(crate) histories: Histories,
     pub(crate) waiters: Waiters,
     pub(crate) turns: Turns,
-    /// The store was away when it was last looked at what is to be done by itself.
-    pub(crate) away: AtomicBool,
+    pub(crate) writing: Arc<Writing>,
     pub(crate) ears: crate::hear::Ears,
     pub(crate) handling: crate::handling::Handling,
     pub(crate) deadlines: Notify,
@@ -58,32 +52,22 @@ impl Inner {
 
     /// Whether nothing can be stored or read just now, or nothing may begin here.
     pub(crate) fn is_degraded(&self) -> bool {
-        self.away.load(Ordering::Relaxed) || self.store.term().is_none()
+        self.writing.trouble().is_some() || self.store.term().is_none()
     }
 
     /// Does it with the store until it is done: a store that is away is waited for, with nothing run meanwhile. `None`
     /// when the process stops first, or the store says something that no waiting mends.
-    pub(crate) async fn persist<T, F, W>(&self, mut what: F) -> Option<T>
+    pub(crate) async fn persist<T, F, W>(&self, what: F) -> Option<T>
     where
         F: FnMut() -> W,
         W: Future<Output = Result<T>>,
     {
-        let mut pause = RETRY_FIRST;
-        loop {
-            match what().await {
-                Ok(done) => return Some(done),
-                Err(error) if error.passes() => {
-                    tracing::warn!(%error, retry_in_ms = pause.as_millis(), "the store is away; the run waits");
-                    tokio::select! {
-                        () = tokio::time::sleep(pause) => {}
-                        () = self.shutdown.cancelled() => return None,
-                    }
-                    pause = (pause * 2).min(RETRY_MAX);
-                }
-                Err(error) => {
-                    tracing::error!(%error, "a run cannot go on here; it is left as it is");
-                    return None;
-                }
+        match keep_at(what, Until::Told(&self.shutdown), "the run waits").await {
+            Ok(done) => Some(done),
+            Err(GivenUp::Told { .. }) => None,
+            Err(GivenUp::Refused(error)) => {
+                tracing::error!(%error, "a run cannot go on here; it is left as it is");
+                None
             }
         }
     }

@@ -21,6 +21,7 @@ use crate::listener::{Listener, ListenerTroubles};
 use crate::outcome::{RunOutcome, RunState};
 use crate::turns::Turns;
 use crate::waiters::Waiters;
+use crate::writing::{Minded, Writing};
 
 /// How often whoever waits looks at a store that no other process writes to.
 const LOOK_ALONE: Duration = Duration::from_secs(1);
@@ -95,6 +96,12 @@ impl Runtime {
     /// not lost, and nothing new begins.
     pub fn is_degraded(&self) -> bool {
         self.inner.is_degraded()
+    }
+
+    /// Why nothing can be written just now, as the writes that failed said it. It is tried again every second, and is `None` once
+    /// it can be.
+    pub fn write_trouble(&self) -> Option<holdpoint_store::Error> {
+        self.inner.writing.trouble()
     }
 
     /// Runs in the hands of this process.
@@ -237,6 +244,8 @@ impl RuntimeBuilder {
         let hub = Hub::new(listeners, self.listeners);
         let clock = Arc::clone(&self.clock);
         let store = self.store.unwrap_or_else(|| Arc::new(MemoryStore::new(Arc::clone(&self.clock))));
+        let writing = Arc::<Writing>::default();
+        let store: Arc<dyn Store> = Arc::new(Minded { store, writing: Arc::clone(&writing) });
         let runtime = Runtime {
             inner: Arc::new(Inner {
                 store,
@@ -247,7 +256,7 @@ impl RuntimeBuilder {
                 histories: Histories::default(),
                 waiters: Waiters::default(),
                 turns: Turns::default(),
-                away: AtomicBool::new(false),
+                writing,
                 ears: crate::hear::Ears::default(),
                 handling: Handling::default(),
                 deadlines: Notify::new(),
@@ -265,6 +274,7 @@ impl RuntimeBuilder {
         }
         let rt = &runtime.inner;
         rt.tasks.spawn(crate::hear::hear(Arc::clone(rt)));
+        rt.tasks.spawn(crate::writing::mind(Arc::clone(rt)));
         rt.tasks.spawn(crate::sweeper::sweep(runtime.clone(), tenants));
         rt.tasks.spawn(crate::lookout::look_out(Arc::clone(rt)));
         rt.tasks.spawn(crate::inbox::mind_desks(Arc::clone(rt)));

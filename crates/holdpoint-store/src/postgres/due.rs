@@ -8,7 +8,7 @@ use holdpoint_protocol::{Event, InstanceId, RequestId, RunId, Timestamp};
 use tokio_postgres::types::ToSql;
 use uuid::Uuid;
 
-use super::error::of_commit;
+use super::error::{Fault, of_commit};
 use super::fact::{NUMBERED, Parts};
 use super::rows::{self, Done, due, now, select_request};
 use super::{PostgresStore, Work};
@@ -55,7 +55,13 @@ impl PostgresStore {
         if found.is_empty() {
             return Ok((Vec::new(), Timestamp::UNIX_EPOCH));
         }
-        let read = found.iter().map(|row| Ok((row.try_get(0)?, rows::request(row)?))).collect::<Done<_>>()?;
+        let mut read = Vec::with_capacity(found.len());
+        for row in &found {
+            let request = stored::readable(rows::request(row).map_err(Error::from))?;
+            if let Some(request) = request {
+                read.push((row.try_get(0)?, request));
+            }
+        }
         Ok((read, self.time(transaction).await?))
     }
 
@@ -82,7 +88,11 @@ impl PostgresStore {
             let (run, request) = (RunId(row.try_get(1)?), RequestId(row.try_get(2)?));
             Ok(stored::preset_due(run, request, row.try_get(3)?, row.try_get(0)?, row.try_get(4)?)?)
         };
-        found.iter().map(read).collect()
+        let mut due = Vec::with_capacity(found.len());
+        for row in &found {
+            due.extend(stored::readable(read(row).map_err(|fault: Fault| Error::from(fault)))?);
+        }
+        Ok(due)
     }
 
     pub(super) async fn try_close_due(

@@ -107,6 +107,12 @@ impl Store for SqliteStore {
         Ok(self.clock.now())
     }
 
+    async fn probe(&self) -> Result<()> {
+        // One after the other: what is deleted in the transaction that wrote it is never written.
+        self.writer.write("probe", |txn| txn.probe()).await?;
+        self.writer.write("probe", |txn| txn.end_probe()).await
+    }
+
     async fn start(&self, cx: &Context, start: StartRun) -> Result<Started> {
         let cx = cx.clone();
         let (new, key) = Prepared::start(&cx, start)?;

@@ -151,7 +151,7 @@ on_every_store! {
         assert!(log.calls().is_empty());
     }
 
-    /// S-211: what ran out while nothing was running is expired before anything else is done with it.
+    /// What ran out while nothing was running is expired before anything else is done with it.
     fn what_expired_while_nothing_was_running_is_expired_at_the_start(place) {
         let log = Log::default();
         let agent = || payer(&log).approval_timeout(MINUTE).build().unwrap();

@@ -137,7 +137,7 @@ fn what_stays_open_reminds_at_half_time_and_escalates_at_the_deadline_and_remind
     assert_eq!(story(&once, i64::from(u32::MAX)), [(5_000, HalfTime, false), (10_000, Deadline, true)]);
 }
 
-/// S-215: nobody reacts within ten minutes; at half time the escalation group is told, and the default stays deny.
+/// Nobody reacts within ten minutes; at half time the escalation group is told, and the default stays deny.
 #[test]
 fn what_is_to_expire_escalates_at_half_time_where_there_is_somebody_to_escalate_to() {
     use ReminderStage::{Again, HalfTime};

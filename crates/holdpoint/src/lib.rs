@@ -104,7 +104,7 @@ pub mod prelude {
         tool,
     };
     pub use holdpoint_core::policy::{Policy, Preset};
-    pub use holdpoint_core::terms::{AtDeadline, TermsRule};
+    pub use holdpoint_core::terms::{AtDeadline, AtMost, TermsRule};
     pub use holdpoint_models::scripted::{Answer, Scripted, When};
     pub use holdpoint_protocol::{By, DecisionWord, Event, EventBody, Via};
     pub use holdpoint_tools::{FnTool, Invocation, Tool, ToolContext, ToolDefinition, ToolError, ToolOutput};

@@ -20,7 +20,7 @@ async fn on(store: &Arc<Failing>, log: &Log) -> Running {
     serve_runtime(runtime, config()).await
 }
 
-/// S-236, at the server: a decision that is not durable is not accepted, and runs nothing; when there is room again, the
+/// A decision that is not durable is not accepted, and runs nothing; when there is room again, the
 /// same decision goes through.
 #[tokio::test]
 async fn a_decision_that_cannot_be_stored_is_not_accepted_and_can_be_sent_again() {

@@ -142,7 +142,7 @@ pub(super) fn terms(file: &file::File, agent: &file::Agent, presets: &[Preset]) 
         layers.extend(of_tools(&whose, &layer.approvals, presets)?);
     }
     let tools = of_tools(&own.whose, &agent.approvals, presets)?;
-    Ok(ApprovalTerms { agent: own.rule(presets)?, tools, layers })
+    Ok(ApprovalTerms { agent: own.rule(presets)?, tools, layers, ..ApprovalTerms::default() })
 }
 
 /// Refuses what would never come to pass: something is to happen at a deadline that there is not. (A layer may say how strict the

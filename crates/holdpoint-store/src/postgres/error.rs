@@ -48,6 +48,8 @@ impl From<tokio_postgres::Error> for Fault {
             SqlState::T_R_SERIALIZATION_FAILURE | SqlState::T_R_DEADLOCK_DETECTED => {
                 Self::Again(Error::Unavailable(text))
             }
+            // A statement that was sent beside this one failed, and that is what there is to say: done again, it may come first.
+            SqlState::IN_FAILED_SQL_TRANSACTION => Self::Again(Error::Unavailable(text)),
             // Somebody else has just made the same row, or table: looked at again, it is found.
             SqlState::UNIQUE_VIOLATION | SqlState::DUPLICATE_OBJECT | SqlState::DUPLICATE_TABLE => {
                 Self::Again(Error::Inconsistent(text))

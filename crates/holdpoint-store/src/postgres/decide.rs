@@ -180,7 +180,8 @@ fn taken<'a>(
     head.open = head.open.saturating_sub(1);
     let closure = compact::write(run, &written.closure)?;
     let closed = Some((request.id.0, codes::request_status::code(written.status) as i16, closure));
-    let noted = Noted { cx: Context { tenant: cx.tenant.clone(), actor }, run, event, owner };
+    let cx_of_run = Context { tenant: cx.tenant.clone(), actor };
+    let noted = Noted { cx: cx_of_run, run, event, owner, epoch: head.epoch };
     let (tenant, entry) = (cx.tenant.as_str(), entry.finish());
     Ok((noted, Happened { tenant, run, head, status, wake_at, entry, closed }))
 }

@@ -13,7 +13,7 @@ use sha2::{Digest, Sha256};
 
 use crate::cursor::hex;
 pub(crate) use crate::request::Request;
-use crate::{Decide, DecideReply, RuleRelease};
+use crate::{Decide, DecideReply, Next, RuleRelease, Step};
 
 /// What closed a request.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -114,6 +114,15 @@ pub(crate) fn judge(
             Some(Closure::Decided(_) | Closure::Otherwise(_)) | None,
         ) => conflict(),
     }
+}
+
+/// Whether the step that comes with a decision follows from it: the run is still as it was when the step was made, and
+/// nobody has it in hand.
+pub(crate) fn follows(decide: &Decide, is_free: bool, epoch: u64, next_seq: u64) -> bool {
+    let follows = |step: &Step<'_>| {
+        step.next == Next::Suspend && step.epoch == epoch && step.expected_seq == next_seq + 1
+    };
+    is_free && decide.step.as_deref().is_some_and(follows)
 }
 
 fn decision(request: &Request, decide: &Decide, now: Timestamp) -> Decision {

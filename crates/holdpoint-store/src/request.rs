@@ -3,12 +3,10 @@
 use holdpoint_core::digest::CallDigest;
 use holdpoint_core::run::Opened;
 use holdpoint_core::terms::{Due, Terms};
-use holdpoint_protocol::{
-    AgentName, CallId, InteractionKind, InteractionStatus, Pending, RequestId, RunId, Timestamp,
-};
+use holdpoint_protocol::{CallId, InteractionKind, InteractionStatus, Pending, RequestId, RunId, Timestamp};
 
-use crate::RequestHead;
 use crate::facts::Closure;
+use crate::{Loaded, RequestHead};
 
 /// A request as every store keeps it.
 #[derive(Debug, Clone)]
@@ -108,8 +106,15 @@ impl Request {
         Some(self.terms.due(planned, now))
     }
 
-    pub(crate) fn head(&self, agent: Option<AgentName>) -> RequestHead {
-        RequestHead { run: self.run, agent, kind: self.kind, status: self.status, opened_at: self.opened_at }
+    /// What somebody must know of it to decide it.
+    pub(crate) fn head(&self, loaded: Option<Loaded>) -> RequestHead {
+        RequestHead {
+            run: self.run,
+            kind: self.kind,
+            status: self.status,
+            opened_at: self.opened_at,
+            loaded: loaded.map(Box::new),
+        }
     }
 
     pub(crate) fn is_late(&self, now: Timestamp) -> bool {

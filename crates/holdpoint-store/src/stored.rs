@@ -4,15 +4,13 @@ use holdpoint_core::decision::{CancelKind, Fact};
 use holdpoint_core::digest::CallDigest;
 use holdpoint_core::run::Run;
 use holdpoint_core::terms::Terms;
-use holdpoint_protocol::{
-    ActorId, AgentName, CallId, InteractionStatus, RequestId, RunId, TenantId, Timestamp,
-};
+use holdpoint_protocol::{ActorId, CallId, InteractionStatus, RequestId, RunId, TenantId, Timestamp};
 use sha2::{Digest, Sha256};
 
 use crate::compact::{self, FactRef};
 use crate::facts::{Closure, Request};
 use crate::version::snapshot_version;
-use crate::{Context, Error, PresetDue, Result};
+use crate::{Context, Error, Loaded, PresetDue, Result};
 
 /// The control state; one that a newer version wrote is left alone.
 pub(crate) fn snapshot(run: RunId, version: u32, bytes: &[u8]) -> Result<Run> {
@@ -20,16 +18,12 @@ pub(crate) fn snapshot(run: RunId, version: u32, bytes: &[u8]) -> Result<Run> {
     compact::read(run, bytes)
 }
 
-/// The agent of a run, of whose control state nothing else is read; none where a newer version has written it.
-pub(crate) fn agent(run: RunId, version: u32, bytes: &[u8]) -> Result<Option<AgentName>> {
-    #[derive(serde::Deserialize)]
-    struct Named {
-        agent: AgentName,
+/// What is needed of a run to decide a request of it; none where a newer version has written it: then only the request is.
+pub(crate) fn unless_newer(loaded: Result<Option<Loaded>>) -> Result<Option<Loaded>> {
+    match loaded {
+        Err(Error::Newer { .. }) => Ok(None),
+        loaded => loaded,
     }
-    if check_version(run, version).is_err() {
-        return Ok(None);
-    }
-    compact::read::<Named>(run, bytes).map(|named| Some(named.agent))
 }
 
 fn check_version(run: RunId, version: u32) -> Result<()> {

@@ -4,8 +4,19 @@
 #[path = "conformance/bed.rs"]
 #[allow(dead_code, unused_macros, unused_imports)]
 mod bed;
+#[cfg(all(feature = "failpoints", feature = "postgres"))]
+#[path = "conformance/cluster.rs"]
+#[allow(dead_code)]
+mod cluster;
+#[cfg(all(feature = "failpoints", feature = "postgres"))]
+#[path = "crash/groups.rs"]
+mod groups;
 #[path = "crash/power.rs"]
 mod power;
+#[cfg(all(feature = "failpoints", feature = "postgres"))]
+#[path = "conformance/together.rs"]
+#[allow(dead_code)]
+mod together;
 #[path = "conformance/walk.rs"]
 #[allow(dead_code)]
 mod walk;
@@ -28,6 +39,8 @@ fn main() {
         [what, path] if what == "as-writer" => return writer(Path::new(path)),
         [what, path] if what == "as-tenant-of-a-small-volume" => return small_volume(Path::new(path)),
         [what, path] if what == "as-one-who-decides" => return one_who_decides(Path::new(path)),
+        #[cfg(all(feature = "failpoints", feature = "postgres"))]
+        [what, name] if what == "as-writer-of-a-group" => return groups::writer(Path::new(name)),
         _ => {}
     }
     let cases = cases![
@@ -39,6 +52,8 @@ fn main() {
         power::what_was_acknowledged_survives_the_loss_of_whatever_was_not_synced,
         #[cfg(feature = "failpoints")]
         failpoints::what_was_not_committed_did_not_happen,
+        #[cfg(all(feature = "failpoints", feature = "postgres"))]
+        groups::a_group_is_there_as_a_whole_or_not_at_all,
     ];
     holdpoint_faults::run_cases(cases, 2);
 }

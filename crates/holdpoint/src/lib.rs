@@ -35,6 +35,7 @@
 //! ```
 
 mod agent;
+mod ahead;
 mod ask_handler;
 mod decide;
 mod driver;
@@ -66,6 +67,7 @@ mod sweeper;
 pub mod testkit;
 mod tidy;
 mod toolset;
+mod turns;
 mod waiters;
 mod watch;
 mod writing;

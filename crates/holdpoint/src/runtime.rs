@@ -19,6 +19,7 @@ use crate::hub::Hub;
 use crate::inner::Inner;
 use crate::listener::{Listener, ListenerTroubles};
 use crate::outcome::{RunOutcome, RunState};
+use crate::turns::Turns;
 use crate::waiters::Waiters;
 use crate::writing::{Minded, Writing};
 
@@ -124,15 +125,8 @@ impl Runtime {
             }
             // Another process may carry the run on: then its bell, or the time, has the store looked at again.
             let look = self.inner.look_every().unwrap_or(LOOK_ALONE);
-            let Ok(Ok(state)) = tokio::time::timeout(look, told).await else { continue };
-            if let RunState::Ended(_) = state {
+            if let Ok(Ok(state)) = tokio::time::timeout(look, told).await {
                 return Ok(RunOutcome { run, state });
-            }
-            match self.state_now(cx, run).await? {
-                Some(state) => return Ok(RunOutcome { run, state }),
-                // It waited when that was said, and somebody has decided since.
-                None if self.inner.drivers.has(run) => {}
-                None => return Ok(RunOutcome { run, state }),
             }
         }
     }
@@ -261,6 +255,7 @@ impl RuntimeBuilder {
                 drivers: Drivers::default(),
                 histories: Histories::default(),
                 waiters: Waiters::default(),
+                turns: Turns::default(),
                 writing,
                 ears: crate::hear::Ears::default(),
                 handling: Handling::default(),

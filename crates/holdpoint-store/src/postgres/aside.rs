@@ -75,10 +75,10 @@ impl PostgresStore {
              FROM run WHERE tenant_id = $1 AND run_id = $2 ON CONFLICT DO NOTHING RETURNING run_id), \
              moved AS (UPDATE run SET status = $12, owner = NULL, wake_at = NULL, epoch = run.epoch + 1, \
              open_requests = run.open_requests + 1, {NUMBERED} FROM opened \
-             WHERE run.tenant_id = $1 AND run.run_id = opened.run_id RETURNING run.next_seq - 1 AS seq, run.audit_hash), \
+             WHERE run.tenant_id = $1 AND run.run_id = opened.run_id RETURNING run.next_seq - 1 AS seq, run.audit_hash, run.epoch), \
              kept AS (INSERT INTO journal (tenant_id, run_id, seq, body) \
              SELECT $1, $2, seq, $7 || audit_hash || $8 FROM moved) \
-             SELECT seq FROM moved"
+             SELECT seq, epoch FROM moved"
         );
         let statement = client.prepare_cached(&sql).await?;
         let parameters: [&(dyn ToSql + Sync); 12] = [
@@ -100,6 +100,7 @@ impl PostgresStore {
         };
         let seq: i64 = row.try_get(0)?;
         let event = Arc::new(Event { seq: Some(seq as u64), run_id: id, child: None, body: aside.event });
-        Ok(Some(Noted { cx, run: id, event, owner: Owner::Nobody }))
+        let epoch = row.try_get::<_, i64>(1)? as u64;
+        Ok(Some(Noted { cx, run: id, event, owner: Owner::Nobody, epoch }))
     }
 }

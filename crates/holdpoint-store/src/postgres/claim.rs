@@ -6,11 +6,21 @@ use tokio_postgres::types::ToSql;
 
 use super::error::of_commit;
 use super::rows::{self, Done, due, now};
-use super::step::TAKE;
 use super::{PostgresStore, Work};
 use crate::facts::{CLAIMS_ALONE_FROM, CLAIMS_WITHOUT_PROGRESS_MAX};
 use crate::version::snapshot_version;
 use crate::{Context, Error, Taken};
+
+/// Runs that may be taken over: without an owner and due, or of an instance whose lease has run out.
+const TAKE: &str = concat!(
+    "UPDATE run SET owner = $2, wake_at = NULL, epoch = run.epoch + 1, \
+     status = CASE WHEN run.status = 1 THEN 0 ELSE run.status END, \
+     claims = run.claims + CASE WHEN run.owner IS NULL THEN 0 ELSE 1 END \
+     WHERE tenant_id = $3 AND run_id = $4 AND status NOT IN (3, 4, 5) AND (owner IS NULL OR (owner <> $2 AND NOT EXISTS \
+     (SELECT 1 FROM instance WHERE instance_id = run.owner AND expires_at > ",
+    due!("1"),
+    "))) AND snapshot_version <= $5 RETURNING epoch"
+);
 
 impl PostgresStore {
     pub(super) async fn try_take(&self, cx: &Context, run: RunId) -> Done<bool> {

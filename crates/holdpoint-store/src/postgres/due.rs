@@ -154,10 +154,10 @@ impl PostgresStore {
              escalated_at = COALESCE(escalated_at, $10) \
              WHERE tenant_id = $1 AND request_id = $3 AND status = 0 RETURNING run_id), \
              moved AS (UPDATE run SET {NUMBERED} WHERE tenant_id = $1 AND run_id = $2 \
-             AND EXISTS (SELECT 1 FROM reminded) RETURNING next_seq - 1 AS seq, audit_hash, owner, actor), \
+             AND EXISTS (SELECT 1 FROM reminded) RETURNING next_seq - 1 AS seq, audit_hash, owner, actor, epoch), \
              kept AS (INSERT INTO journal (tenant_id, run_id, seq, body) \
              SELECT $1, $2, seq, $7 || audit_hash || $8 FROM moved) \
-             SELECT seq, owner, actor FROM moved"
+             SELECT seq, owner, actor, epoch FROM moved"
         );
         let statement = transaction.prepare_cached(&sql).await?;
         let (next, escalated_at) = (due.next.map(ms), due.escalates.then(|| ms(at)));
@@ -185,6 +185,7 @@ impl PostgresStore {
         };
         let tenant =
             holdpoint_protocol::TenantId::new(tenant).map_err(|_| Error::Corrupt("a name".into()))?;
-        Ok(Some(Noted { cx: Context { tenant, actor: rows::actor(row.try_get(2)?)? }, run, event, owner }))
+        let cx = Context { tenant, actor: rows::actor(row.try_get(2)?)? };
+        Ok(Some(Noted { cx, run, event, owner, epoch: row.try_get::<_, i64>(3)? as u64 }))
     }
 }

@@ -5,7 +5,7 @@ use tokio_postgres::error::SqlState;
 use crate::Error;
 
 /// Why an operation did not go through.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) enum Fault {
     /// It was refused before it wrote anything.
     Refused(Error),
@@ -14,6 +14,11 @@ pub(super) enum Fault {
 }
 
 impl Fault {
+    /// Whether what was to be written may be written.
+    pub(super) fn is_unknown(&self) -> bool {
+        matches!(self, Self::Refused(Error::CommitUnknown(_)))
+    }
+
     /// The same, saying what it is that cannot be read.
     pub(super) fn about(self, what: impl std::fmt::Display) -> Self {
         match self {

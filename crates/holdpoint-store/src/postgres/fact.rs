@@ -1,4 +1,4 @@
-//! Facts: what happens to a run from outside. The compare-and-set on the request, the run's numbers, the event and the
+//! Facts: what happens to a run from outside, but for decisions. The compare-and-set on the request, the run's numbers, the event and the
 //! record are one statement, and so one flight and one commit.
 
 use std::sync::Arc;
@@ -17,10 +17,10 @@ use super::{PostgresStore, Work};
 use crate::chain::{self, ms};
 use crate::clock::from_ms;
 use crate::compact::{EntryBuilder, FactRef};
-use crate::facts::{self, Closing, Judgement, Request};
+use crate::facts::{self, Closing, Request};
 use crate::failpoint::failpoint;
 use crate::version::snapshot_version;
-use crate::{CancelReply, Context, Decide, DecideReply, Error, Noted, Owner, codes, compact};
+use crate::{CancelReply, Context, Error, Noted, Owner, codes, compact};
 
 /// Numbers a run on by one event and one record; around its hash stand $4, $5 and $6.
 pub(super) const NUMBERED: &str = "next_seq = run.next_seq + 1, audit_records = run.audit_records + 1, \
@@ -44,45 +44,12 @@ fn moved_on() -> String {
     )
 }
 
-/// When a request may be closed, by what closes it.
-const ANY_TIME: i16 = 0;
-const BEFORE_THE_DEADLINE: i16 = 1;
-const AFTER_THE_DEADLINE: i16 = 2;
-
 /// What all facts give back: the event's number, the owner, whether it was taken by this statement, the run's actor. Who
 /// owned the run before is read from the locked row: another fact of this process may have taken it a moment ago.
 const RETURNING: &str = "RETURNING run.next_seq - 1 AS seq, run.audit_hash, run.owner, old.owner IS NULL AS taken, old.stays, \
-                         run.actor";
+                         run.actor, run.epoch";
 
 impl PostgresStore {
-    pub(super) async fn try_decide(&self, cx: &Context, decide: &Decide) -> Done<DecideReply> {
-        let client = self.connection(Work::New).await?;
-        let Some((request, cancel, at)) = self.request_and_time(&client, cx, decide.request).await? else {
-            return Ok(DecideReply::NotFound);
-        };
-        match facts::judge(&request, cancel.as_ref(), decide, at) {
-            Judgement::Take(decision) => {
-                let stored = (*decision).clone();
-                let closing = Closing::Decided(decision);
-                // One statement is one transaction: what died before it sent nothing.
-                failpoint("store.decide.before_commit");
-                let closed = self.close_by_fact(&client, cx.tenant.as_str(), &request, closing, at).await?;
-                failpoint("store.decide.after_commit");
-                match closed {
-                    Some(noted) => Ok(DecideReply::Taken { decision: stored, noted }),
-                    // Somebody, or the deadline, was faster: judged again, it shows.
-                    None => Err(Fault::Again(Error::Unavailable("the request is being decided".into()))),
-                }
-            }
-            Judgement::Refuse(reply, record) => {
-                if let Some(record) = record {
-                    self.append_record(&client, cx.tenant.as_str(), request.run, &record, at).await?;
-                }
-                Ok(reply)
-            }
-        }
-    }
-
     pub(super) async fn request_and_time(
         &self,
         client: &impl GenericClient,
@@ -104,8 +71,8 @@ impl PostgresStore {
         Ok(Some((rows::request(&row)?, cancel, from_ms(row.try_get(19)?))))
     }
 
-    /// Closes a request if it is open and - for a decision of somebody's - its deadline has not passed by the time of the write;
-    /// for an expiry, and what a rule decides then, if it has. `None` when it is not. The row is locked before the clock is looked
+    /// Closes a request if it is open and - for an expiry, and what a rule decides then - its deadline has passed by the time of
+    /// the write. `None` when it is not. The row is locked before the clock is looked
     /// at: a condition that is judged before the wait for a lock is judged again only if the row has changed by then, and a
     /// deadline passes without changing anything.
     pub(super) async fn close_by_fact(
@@ -116,11 +83,8 @@ impl PostgresStore {
         closing: Closing,
         at: Timestamp,
     ) -> Done<Option<Noted>> {
-        let when = match &closing {
-            Closing::Decided(decision) if decision.rule.is_none() => BEFORE_THE_DEADLINE,
-            Closing::Decided(_) | Closing::Expired => AFTER_THE_DEADLINE,
-            Closing::GateError => ANY_TIME,
-        };
+        // People decide in a group, before the deadline; what is closed here for its deadline is closed after it.
+        let due = !matches!(closing, Closing::GateError);
         let written = facts::close(request, closing, at);
         let run = request.run;
         let parts = Parts::of(run, written.event.clone(), &written.audit, Some(&written.fact), at)?;
@@ -129,16 +93,14 @@ impl PostgresStore {
              WHERE tenant_id = $1 AND request_id = $3 AND status = 0 FOR UPDATE), \
              closed AS (UPDATE request q SET status = $10, closure = $11 FROM held \
              WHERE q.tenant_id = $1 AND q.request_id = held.request_id \
-             AND ($12::smallint = {ANY_TIME} \
-             OR ($12::smallint = {BEFORE_THE_DEADLINE} AND (held.deadline IS NULL OR held.deadline > {now})) \
-             OR ($12::smallint = {AFTER_THE_DEADLINE} AND held.deadline <= {now})) RETURNING q.run_id), \
+             AND (NOT $12::boolean OR held.deadline <= {now}) RETURNING q.run_id), \
              old AS (SELECT owner, status = 5 AND NOT $14 AS stays FROM run WHERE tenant_id = $1 AND run_id = $2 \
              AND EXISTS (SELECT 1 FROM closed) FOR UPDATE), \
              moved AS (UPDATE run SET open_requests = run.open_requests - 1, {moved_on} FROM old \
              WHERE run.tenant_id = $1 AND run.run_id = $2 {RETURNING}), \
              kept AS (INSERT INTO journal (tenant_id, run_id, seq, body) \
              SELECT $1, $2, seq, $8 || audit_hash || $9 FROM moved) \
-             SELECT seq, owner, taken, actor, stays FROM moved",
+             SELECT seq, owner, taken, actor, stays, epoch FROM moved",
             moved_on = moved_on(),
             now = now!("13"),
         );
@@ -157,7 +119,7 @@ impl PostgresStore {
             &parts.after,
             &status,
             &closure,
-            &when,
+            &due,
             &self.given(),
             &written.frees,
         ];
@@ -180,35 +142,8 @@ impl PostgresStore {
         };
         let tenant =
             holdpoint_protocol::TenantId::new(tenant).map_err(|_| Error::Corrupt("a name".into()))?;
-        Ok(Noted { cx: Context { tenant, actor: rows::actor(actor)? }, run, event, owner })
-    }
-
-    async fn append_record(
-        &self,
-        client: &impl GenericClient,
-        tenant: &str,
-        run: RunId,
-        record: &AuditRecord,
-        at: Timestamp,
-    ) -> Done<()> {
-        let text = chain::text_of(record)?;
-        let around = chain::around(ms(at), &text);
-        let mut entry = EntryBuilder::default();
-        let after = entry.audit_around_hash(run, ms(at), &text);
-        let sql = "WITH moved AS (UPDATE run SET audit_records = run.audit_records + 1, \
-                   audit_hash = sha256($3 || run.audit_hash || $4 || int8send(run.audit_records + 1) || $5) \
-                   WHERE tenant_id = $1 AND run_id = $2 RETURNING next_seq - 1 AS seq, audit_hash) \
-                   INSERT INTO journal AS newest (tenant_id, run_id, seq, body) \
-                   SELECT $1, $2, seq, $6 || audit_hash || $7 FROM moved \
-                   ON CONFLICT (tenant_id, run_id, seq) DO UPDATE SET body = newest.body || excluded.body";
-        // Not an UPDATE: the newest entry may be younger than what this statement sees, by the time the run's row was
-        // waited for.
-        let statement = client.prepare_cached(sql).await?;
-        let before = entry.finish();
-        let parameters: [&(dyn ToSql + Sync); 7] =
-            [&tenant, &run.0, &around[0], &around[1], &around[2], &before, &after];
-        client.execute(&statement, &parameters).await.map_err(of_commit)?;
-        Ok(())
+        let cx = Context { tenant, actor: rows::actor(actor)? };
+        Ok(Noted { cx, run, event, owner, epoch: row.try_get::<_, i64>(5)? as u64 })
     }
 
     pub(super) async fn try_fail_gate(&self, cx: &Context, requests: &[RequestId]) -> Done<Vec<Noted>> {
@@ -260,7 +195,7 @@ impl PostgresStore {
              WHERE run.tenant_id = $1 AND run.run_id = $2 {RETURNING}), \
              kept AS (INSERT INTO journal (tenant_id, run_id, seq, body) \
              SELECT $1, $2, seq, $8 || audit_hash || $9 FROM moved) \
-             SELECT seq, owner, taken, actor, stays FROM moved",
+             SELECT seq, owner, taken, actor, stays, epoch FROM moved",
             moved_on = moved_on(),
         );
         let statement = client.prepare_cached(&sql).await?;

@@ -1,79 +1,98 @@
 //! Idempotency keys.
 
-use deadpool_postgres::Transaction;
 use holdpoint_protocol::{RunId, Timestamp};
+use tokio_postgres::Row;
 use uuid::Uuid;
 
 use super::error::of_commit;
-use super::rows::{Done, now};
+use super::lane::{Column, Rows, column};
+use super::rows::{self, Done};
 use super::{PostgresStore, Work};
 use crate::chain::ms;
 use crate::clock::{after, from_ms};
 use crate::keys::KEY_RESERVED_MS;
 use crate::{Context, IdempotencyKey, KeyUse, StoredAnswer};
 
-pub(super) async fn look_up(
-    transaction: &Transaction<'_>,
-    cx: &Context,
-    key: &IdempotencyKey,
-    now: Timestamp,
-) -> Done<KeyUse> {
-    let sql = "SELECT body_digest, at, run_id, http_status, body FROM idempotency \
-               WHERE tenant_id = $1 AND actor = $2 AND scope = $3 AND key = $4";
-    let statement = transaction.prepare_cached(sql).await?;
-    let parameters: [&(dyn tokio_postgres::types::ToSql + Sync); 4] =
-        [&cx.tenant.as_str(), &cx.actor.as_str(), &key.scope, &key.key];
-    let Some(row) = transaction.query_opt(&statement, &parameters).await? else { return Ok(KeyUse::New) };
-    let run: Option<Uuid> = row.try_get(2)?;
-    let status: Option<i32> = row.try_get(3)?;
-    let reserved = run.is_none() && status.is_none();
-    if reserved && after(from_ms(row.try_get(1)?), KEY_RESERVED_MS) <= now {
-        return Ok(KeyUse::New);
+/// What is known of keys, each under a number.
+pub(super) const LOOK_UP: &str = "SELECT k.n, i.body_digest, i.at, i.run_id, i.http_status, i.body \
+     FROM unnest($1::integer[], $2::text[], $3::text[], $4::text[], $5::text[]) AS k(n, tenant, actor, scope, key) \
+     JOIN idempotency i ON i.tenant_id = k.tenant AND i.actor = k.actor AND i.scope = k.scope AND i.key = k.key";
+
+/// A key, and who used it.
+pub(super) type Used<'a> = (i32, &'a Context, &'a IdempotencyKey);
+
+pub(super) fn columns<'a>(used: &[Used<'a>]) -> Vec<Column<'a>> {
+    vec![
+        column(used, |(n, _, _)| *n),
+        column(used, |(_, cx, _)| cx.tenant.as_str()),
+        column(used, |(_, cx, _)| cx.actor.as_str()),
+        column(used, |(_, _, key)| key.scope.as_str()),
+        column(used, |(_, _, key)| key.key.as_str()),
+    ]
+}
+
+/// What is known of a key that was found, and when it was reserved if that has run out: then it is as good as new.
+pub(super) fn found(row: &Row, key: &IdempotencyKey, now: Timestamp) -> Done<(KeyUse, Option<i64>)> {
+    let at: i64 = row.try_get(2)?;
+    let run: Option<Uuid> = row.try_get(3)?;
+    let status: Option<i32> = row.try_get(4)?;
+    if run.is_none() && status.is_none() && after(from_ms(at), KEY_RESERVED_MS) <= now {
+        return Ok((KeyUse::New, Some(at)));
     }
-    if row.try_get::<_, &str>(0)? != key.body_digest {
-        return Ok(KeyUse::Reused);
+    if row.try_get::<_, &str>(1)? != key.body_digest {
+        return Ok((KeyUse::Reused, None));
     }
-    Ok(match (run, status) {
+    let known = match (run, status) {
         (Some(run), _) => KeyUse::Run(RunId(run)),
         (None, Some(status)) => KeyUse::Answered(StoredAnswer {
             status: u16::try_from(status).unwrap_or(500),
-            body: row.try_get::<_, Option<String>>(4)?.unwrap_or_default(),
+            body: row.try_get::<_, Option<String>>(5)?.unwrap_or_default(),
         }),
         (None, None) => KeyUse::Pending,
-    })
+    };
+    Ok((known, None))
 }
 
-/// Stores a key, in the place of a reservation that has run out. One that somebody else has just stored is not replaced:
-/// the statement then changes nothing, and what they stored is looked at again.
-pub(super) async fn insert(
-    transaction: &Transaction<'_>,
-    cx: &Context,
-    key: &IdempotencyKey,
-    now: Timestamp,
-    run: Option<RunId>,
-) -> Done<()> {
-    let sql = "INSERT INTO idempotency AS old (tenant_id, actor, scope, key, body_digest, at, run_id) \
-               VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT (tenant_id, actor, scope, key) DO UPDATE \
-               SET body_digest = excluded.body_digest, at = excluded.at, run_id = excluded.run_id \
-               WHERE old.run_id IS NULL AND old.http_status IS NULL AND old.at <= $8";
-    let statement = transaction.prepare_cached(sql).await?;
-    let run = run.map(|run| run.0);
-    let reserved_before = ms(now) - i64::try_from(KEY_RESERVED_MS).unwrap_or(i64::MAX);
-    let parameters: [&(dyn tokio_postgres::types::ToSql + Sync); 8] = [
-        &cx.tenant.as_str(),
-        &cx.actor.as_str(),
-        &key.scope,
-        &key.key,
-        &key.body_digest,
-        &ms(now),
-        &run,
-        &reserved_before,
-    ];
-    if transaction.execute(&statement, &parameters).await? == 0 {
-        let taken = crate::Error::Inconsistent("the key was used at the same moment".into());
-        return Err(super::error::Fault::Again(taken));
+/// A key to be stored: for a run, or reserved; in the place of a reservation of this time.
+pub(super) struct Kept<'a> {
+    pub(super) cx: &'a Context,
+    pub(super) key: &'a IdempotencyKey,
+    pub(super) run: Option<RunId>,
+    pub(super) replaces: Option<i64>,
+}
+
+/// Stores keys. One that somebody else has just stored fails: looked at again, it is found.
+pub(super) fn store<'a>(kept: &[&Kept<'a>], now: Timestamp) -> Vec<Rows<'a>> {
+    let names = |kept: &[&Kept<'a>]| {
+        let columns: Vec<Column<'a>> = vec![
+            column(kept, |kept| kept.cx.tenant.as_str()),
+            column(kept, |kept| kept.cx.actor.as_str()),
+            column(kept, |kept| kept.key.scope.as_str()),
+            column(kept, |kept| kept.key.key.as_str()),
+        ];
+        columns
+    };
+    let replacing: Vec<&Kept<'a>> = kept.iter().copied().filter(|kept| kept.replaces.is_some()).collect();
+    let mut writes = Vec::new();
+    if !replacing.is_empty() {
+        let sql = "DELETE FROM idempotency i \
+                   USING unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::bigint[]) AS k(tenant, actor, scope, key, at) \
+                   WHERE i.tenant_id = k.tenant AND i.actor = k.actor AND i.scope = k.scope AND i.key = k.key \
+                   AND i.at = k.at AND i.run_id IS NULL AND i.http_status IS NULL";
+        let mut columns = names(&replacing);
+        columns.push(column(&replacing, |kept| kept.replaces));
+        writes.push(Rows::new(sql, columns));
     }
-    Ok(())
+    if !kept.is_empty() {
+        let sql = "INSERT INTO idempotency (tenant_id, actor, scope, key, body_digest, at, run_id) \
+                   SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::bigint[], $7::uuid[])";
+        let mut columns = names(kept);
+        columns.push(column(kept, |kept| kept.key.body_digest.as_str()));
+        columns.push(column(kept, |_| ms(now)));
+        columns.push(column(kept, |kept| kept.run.map(|run| run.0)));
+        writes.push(Rows::new(sql, columns));
+    }
+    writes
 }
 
 impl PostgresStore {
@@ -83,16 +102,20 @@ impl PostgresStore {
         key: &IdempotencyKey,
         reserve: bool,
     ) -> Done<KeyUse> {
-        let mut client = self.connection(Work::New).await?;
-        let transaction = client.transaction().await?;
-        let statement = transaction.prepare_cached(concat!("SELECT ", now!("1"))).await?;
-        let at = from_ms(transaction.query_one(&statement, &[&self.given()]).await?.try_get(0)?);
-        let found = look_up(&transaction, cx, key, at).await?;
-        if reserve && found == KeyUse::New {
-            insert(&transaction, cx, key, at, None).await?;
+        let lane = self.lane(Work::New).await?;
+        let used = [(0, cx, key)];
+        let asked = [Rows::some(LOOK_UP, &used, columns(&used)), Some(self.asks_time())];
+        let [rows, time] = lane.begin(asked).await?;
+        let at = rows::time(&time)?;
+        let known = rows.first().map(|row| found(row, key, at)).transpose()?;
+        let (known, replaces) = known.unwrap_or((KeyUse::New, None));
+        if reserve && known == KeyUse::New {
+            lane.write(&store(&[&Kept { cx, key, run: None, replaces }], at)).await?;
+            lane.end();
+        } else {
+            lane.roll_back().await;
         }
-        transaction.commit().await.map_err(of_commit)?;
-        Ok(found)
+        Ok(known)
     }
 
     pub(super) async fn try_answer(

@@ -1,4 +1,4 @@
-//! Waiting for a connection of the pool: in a line of bounded length. What comes when it is full is refused at once, with
+//! Waiting for a connection of the pool, or to be written with others: in a line of bounded length. What comes when it is full is refused at once, with
 //! nothing done, instead of growing the line: the caller can come again, memory that has gone does not.
 
 use std::sync::atomic::Ordering;
@@ -40,16 +40,20 @@ impl PostgresStore {
 
     /// A connection of the pool, when one is free.
     pub(super) async fn connection(&self, work: Work) -> Done<deadpool_postgres::Object> {
+        self.refuse_if_full(work, self.pool.status().waiting)?;
+        Ok(self.pool.get().await?)
+    }
+
+    pub(super) fn refuse_if_full(&self, work: Work, waiting: usize) -> Done<()> {
         let max = match work {
             Work::New => WAITING_MAX,
             Work::Own => WAITING_OWN_MAX,
         };
-        let waiting = self.pool.status().waiting;
-        if waiting >= max {
-            self.refused.fetch_add(1, Ordering::Relaxed);
-            let why = format!("{waiting} operations wait for a connection already; come again");
-            return Err(Error::Busy(why).into());
+        if waiting < max {
+            return Ok(());
         }
-        Ok(self.pool.get().await?)
+        self.refused.fetch_add(1, Ordering::Relaxed);
+        let why = format!("{waiting} operations wait for the database already; come again");
+        Err(Error::Busy(why).into())
     }
 }

@@ -1,26 +1,33 @@
 //! The store of many instances: PostgreSQL.
 //!
 //! The database's clock decides. A process has one lease, renewed every two seconds; a run has an epoch, and whoever writes
-//! for it says at which. A fact is one statement and one commit, a step locks its run's row and nothing else that others
-//! wait for. There is no session state: no advisory locks, no LISTEN on these connections; every transaction can be done again.
-//! What is stored is rung to the other instances afterwards, on a connection beside these.
+//! for it says at which. Steps, starts and decisions that come together share a transaction, which waits for no row that somebody
+//! else holds; any other fact is one statement and one commit. There is no session state: no advisory locks, no LISTEN on these
+//! connections; every transaction can be done again. What is stored is rung to the other instances afterwards, on a
+//! connection beside these.
 
 mod address;
 mod aside;
+mod batch;
 mod bells;
 mod beside;
 mod checkup;
 mod claim;
+mod connect;
+mod decide;
 mod dial;
 mod due;
 mod effects;
 mod error;
 mod fact;
+mod group;
 mod key;
+mod lane;
 mod late;
 mod lease;
 mod line;
 mod listen;
+mod load;
 mod options;
 mod partitions;
 mod pooler;
@@ -28,21 +35,22 @@ mod read;
 mod rows;
 mod schema;
 mod shown;
+mod start;
 mod step;
 mod tidy;
 mod tls;
+mod tools;
 mod watch;
 
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
-use deadpool_postgres::{ManagerConfig, Pool, RecyclingMethod, Runtime};
+use deadpool_postgres::Pool;
 use holdpoint_core::decision::CancelKind;
-use holdpoint_core::limits::PENDING_PER_TENANT_MAX;
 use holdpoint_core::message::Message;
 use holdpoint_core::run::LedgerLine;
 use holdpoint_protocol::{
@@ -54,8 +62,9 @@ use tokio::task::AbortHandle;
 pub use self::address::{BadAddress, PostgresAddress};
 use self::bells::Bells;
 pub use self::checkup::checkup_postgres;
-use self::dial::Dialer;
 use self::error::Fault;
+use self::group::{Answer, Kind, Member, Waiting};
+use self::lane::Rows;
 use self::lease::Lease;
 use self::line::Work;
 pub use self::options::PostgresOptions;
@@ -68,14 +77,10 @@ use crate::{
     Result, RuleRelease, RunFilter, Standing, StartRun, Started, Stats, Step, Store, StoredAnswer, Taken,
 };
 
-/// How long an operation waits for a connection that is free; then the store is said to be away.
-const CONNECTION_WAIT_MAX: Duration = Duration::from_secs(10);
 /// How often a transaction is done again that another one was in the way of.
 const AGAIN_MAX: u32 = 8;
-/// How long a count of a tenant's pending requests is believed, and how far from the bound it must be for that: more than all
-/// instances together open in that time.
-const COUNT_BELIEVED: Duration = Duration::from_secs(1);
-const COUNT_MARGIN: u64 = 30_000;
+/// The time now.
+const TIME: &str = concat!("SELECT ", now!("1"));
 
 /// Does an operation, and does it again while another transaction is in its way, each time after a wait of another length.
 macro_rules! again {
@@ -115,59 +120,16 @@ pub struct PostgresStore {
     options: PostgresOptions,
     closed: AtomicBool,
     operations: AtomicU64,
+    /// Operations that another one's commit did for.
+    shared: AtomicU64,
+    waiting: Mutex<Waiting>,
+    tool_sets: tools::Shared,
+    /// Itself, for whoever writes for others.
+    me: Weak<Self>,
     counts: Mutex<HashMap<TenantId, (Instant, u64)>>,
 }
 
 impl PostgresStore {
-    /// Connects, brings the schema up to date, and takes a lease. Runs inside of a tokio runtime.
-    ///
-    /// # Errors
-    /// [`Error::Newer`] when a newer version made the schema (it is not touched then), [`Error::Unavailable`] when the database
-    /// cannot be reached, or only through a pooler that loses prepared statements.
-    pub async fn connect(url: &str, options: PostgresOptions) -> Result<Arc<Self>> {
-        let recycling = ManagerConfig { recycling_method: RecyclingMethod::Fast };
-        let dialer = Dialer::new(url, options.ca_file.as_deref())?;
-        let direct = match &options.listen_url {
-            Some(url) => Dialer::new(url, options.ca_file.as_deref())?,
-            None => dialer.clone(),
-        };
-        pooler::keeps_statements(&dialer).await?;
-        let pool = Pool::builder(dialer.manager(recycling))
-            .max_size(options.connections)
-            .runtime(Runtime::Tokio1)
-            .wait_timeout(Some(CONNECTION_WAIT_MAX))
-            .build()
-            .map_err(|error| Error::Unavailable(error.to_string()))?;
-        let options =
-            PostgresOptions { pending_max: options.pending_max.min(PENDING_PER_TENANT_MAX), ..options };
-        let instance = InstanceId(uuid::Uuid::now_v7());
-        let lease = Arc::new(Lease::new(instance, options.clock.clone()));
-        let store = Arc::new(Self {
-            instance,
-            pool,
-            bells: Arc::new(Bells::new(instance, Arc::clone(&lease))),
-            lease,
-            beside: Mutex::default(),
-            refused: AtomicU64::new(0),
-            options,
-            closed: AtomicBool::new(false),
-            operations: AtomicU64::new(0),
-            counts: Mutex::default(),
-        });
-        // As long as it takes: a large database may have to be rewritten.
-        again!(however long store, store.migrate())?;
-        again!(store, store.first_lease())?;
-        let first = store.beside_the_pool(&direct).await?;
-        let (lease, bells) = (Arc::clone(&store.lease), Arc::clone(&store.bells));
-        let beside = [
-            tokio::spawn(lease::keep(lease, direct.clone(), first, Arc::clone(&bells))).abort_handle(),
-            tokio::spawn(bells::send(Arc::clone(&bells), dialer)).abort_handle(),
-            tokio::spawn(listen::listen(bells, direct)).abort_handle(),
-        ];
-        store.beside.lock().unwrap_or_else(PoisonError::into_inner).extend(beside);
-        Ok(store)
-    }
-
     /// The time that was given instead of the database's.
     fn given(&self) -> Option<i64> {
         self.options.clock.as_ref().map(|clock| clock.now().as_millisecond())
@@ -193,20 +155,14 @@ impl PostgresStore {
         self.bells.ring(noted.run, after, noted.event.body.request());
     }
 
-    fn counted(&self, tenant: &TenantId) -> Option<u64> {
-        let counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
-        let (at, count) = counts.get(tenant)?;
-        (at.elapsed() < COUNT_BELIEVED && count + COUNT_MARGIN < self.options.pending_max).then_some(*count)
-    }
-
-    fn count(&self, tenant: &TenantId, count: u64) {
-        let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
-        counts.insert(tenant.clone(), (Instant::now(), count));
+    /// What asks for the time.
+    fn asks_time(&self) -> Rows<'static> {
+        Rows::new(TIME, vec![Box::new(self.given())])
     }
 
     async fn try_now(&self) -> Done<Timestamp> {
         let client = self.connection(Work::New).await?;
-        let statement = client.prepare_cached(concat!("SELECT ", now!("1"))).await?;
+        let statement = client.prepare_cached(TIME).await?;
         Ok(from_ms(client.query_one(&statement, &[&self.given()]).await?.try_get(0)?))
     }
 }
@@ -236,7 +192,7 @@ impl Store for PostgresStore {
             lease_left: left,
             lease_lapses: self.lease.lapses(),
             others: self.lease.others(),
-            waiting: self.pool.status().waiting as u64,
+            waiting: (self.pool.status().waiting + self.waiting().len()) as u64,
             refused: self.refused.load(Ordering::Relaxed),
         })
     }
@@ -257,9 +213,12 @@ impl Store for PostgresStore {
     async fn start(&self, cx: &Context, start: StartRun) -> Result<Started> {
         self.begin()?;
         let (new, key) = Prepared::start(cx, start)?;
-        let started = again!(self, self.try_start(cx, &new, key.as_ref()))?;
+        let run = new.run;
+        let opened: Vec<RequestId> = new.opened.iter().map(|opened| opened.request).collect();
+        let member = member(cx, Kind::Start { new, key });
+        let Answer::Started(started) = again!(self, self.write(&member))? else { return Err(mistaken()) };
         if matches!(started, Started::Created { .. }) {
-            self.bells.ring(new.run, 0, new.opened.iter().map(|opened| opened.request));
+            self.bells.ring(run, 0, opened);
         }
         Ok(started)
     }
@@ -271,11 +230,13 @@ impl Store for PostgresStore {
         if new.executions.iter().any(|line| matches!(line, LedgerLine::Started { .. })) {
             self.lease.held()?;
         }
-        let committed = again!(self, self.try_commit(cx, &new, epoch, expected_seq))?;
-        if matches!(committed, Committed::Done { .. }) && !new.events.is_empty() {
-            let opened = new.opened.iter().map(|opened| opened.request);
-            let closed = new.closed.iter().map(|closed| closed.request);
-            self.bells.ring(new.run, expected_seq.saturating_sub(1), opened.chain(closed));
+        let (run, quiet) = (new.run, new.events.is_empty());
+        let opened = new.opened.iter().map(|opened| opened.request);
+        let changed: Vec<_> = opened.chain(new.closed.iter().map(|closed| closed.request)).collect();
+        let member = member(cx, Kind::Step { new, epoch, expected_seq });
+        let Answer::Committed(committed) = again!(self, self.write(&member))? else { return Err(mistaken()) };
+        if matches!(committed, Committed::Done { .. }) && !quiet {
+            self.bells.ring(run, expected_seq.saturating_sub(1), changed);
         }
         Ok(committed)
     }
@@ -315,11 +276,12 @@ impl Store for PostgresStore {
     async fn decide(&self, cx: &Context, decide: Decide) -> Result<DecideReply> {
         // It may make this instance the owner of the run.
         self.begin()?;
-        let reply = again!(self, self.try_decide(cx, &decide))?;
-        if let DecideReply::Taken { noted, .. } = &reply {
+        let member = member(cx, Kind::Decision(decide));
+        let Answer::Decided(reply) = again!(self, self.write(&member))? else { return Err(mistaken()) };
+        if let DecideReply::Taken { noted, .. } = &*reply {
             self.ring_noted(noted);
         }
-        Ok(reply)
+        Ok(*reply)
     }
 
     async fn keep_late(&self, cx: &Context, request: RequestId, result: &RawJson) -> Result<bool> {
@@ -474,7 +436,8 @@ impl Store for PostgresStore {
         self.open()?;
         let stats = again!(self, self.try_stats())?;
         let operations = self.operations.load(Ordering::Relaxed);
-        Ok(Stats { commits: operations, operations, ..stats })
+        let commits = operations.saturating_sub(self.shared.load(Ordering::Relaxed));
+        Ok(Stats { commits, operations, ..stats })
     }
 
     /// Lets go of the lease: another instance takes this one's runs over at once.
@@ -488,6 +451,14 @@ impl Store for PostgresStore {
         }
         Ok(())
     }
+}
+
+fn member(cx: &Context, kind: Kind) -> Arc<Member> {
+    Arc::new(Member { cx: cx.clone(), kind })
+}
+
+fn mistaken() -> Error {
+    Error::CommitUnknown("the writer answered something else".into())
 }
 
 impl Drop for PostgresStore {

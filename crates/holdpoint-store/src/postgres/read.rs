@@ -3,28 +3,26 @@
 use std::sync::Arc;
 
 use deadpool_postgres::{GenericClient, Transaction};
-use holdpoint_core::message::Message;
-use holdpoint_core::tool::ToolDefinition;
 use holdpoint_protocol::{
-    ConversationId, Event, EventBody, Interaction, InteractionStatus, Page, RequestId, RunId, RunStatus,
-    RunView,
+    Event, EventBody, Interaction, InteractionStatus, Page, Pending, RequestId, RunId, RunStatus, RunView,
 };
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{IsolationLevel, Row};
 use uuid::Uuid;
 
+use super::error::Fault;
 use super::rows::{self, Done, RUN_COLUMNS, RunRow, due, select_request};
 use super::shown::{numbered, show};
 use super::{PostgresStore, Work};
 use crate::chain::{self, Kept};
 use crate::clock::from_ms;
 use crate::codes::{self, REQUEST_STATUSES};
-use crate::compact::{self, Entry};
+use crate::compact::Entry;
 use crate::facts::Request;
 use crate::places::{AgePlace, RunPlace};
 use crate::{
-    AuditRow, ChainCheck, Context, Error, InteractionFilter, Loaded, NumberedEvents, PageRequest,
-    RequestHead, Result, RunFilter, Stats, stored, views,
+    AuditRow, ChainCheck, Context, Error, InteractionFilter, NumberedEvents, PageRequest, RequestHead,
+    Result, RunFilter, Stats, stored, views,
 };
 
 /// Rows a page looks at. A page that finds less than was asked for among them is short, and says where the next begins.
@@ -33,78 +31,6 @@ const LOOKED_AT_MAX: i64 = 2_000;
 const ENTRIES: i64 = 256;
 
 impl PostgresStore {
-    pub(super) async fn try_load(&self, cx: &Context, run: RunId) -> Done<Option<Loaded>> {
-        let mut client = self.connection(Work::Own).await?;
-        let view = snapshot(&mut client).await?;
-        let tenant = cx.tenant.as_str();
-        let Some(row) = run_row(&view, tenant, run).await? else { return Ok(None) };
-        let mut facts = Vec::new();
-        let step = row.step_seq.saturating_sub(1);
-        for (_, noted) in entries(&view, tenant, run, step, i64::MAX, |entry| entry.facts()).await? {
-            for fact in noted {
-                let request = match &fact {
-                    compact::FactRef::Decided(id) => request(&view, tenant, *id).await?,
-                    compact::FactRef::Expired(_)
-                    | compact::FactRef::GateError(_)
-                    | compact::FactRef::SetAside(_)
-                    | compact::FactRef::Cancelled(..) => None,
-                };
-                facts.push(stored::fact(fact, |_| Ok(request))?);
-            }
-        }
-        let open = open_round(&view, tenant, run, row.run.round()).await?;
-        let tools = tools(&view, tenant, row.tool_digest.as_deref()).await?;
-        Ok(Some(Loaded {
-            open,
-            facts,
-            tools,
-            epoch: row.epoch,
-            next_seq: row.next_seq,
-            committed_round: row.committed_round,
-            created_at: row.created_at,
-            run: row.run,
-        }))
-    }
-
-    pub(super) async fn try_history(
-        &self,
-        cx: &Context,
-        conversation: &ConversationId,
-        run: RunId,
-        after: Option<u32>,
-    ) -> Done<Vec<Arc<Message>>> {
-        let mut client = self.connection(Work::Own).await?;
-        let view = snapshot(&mut client).await?;
-        let tenant = cx.tenant.as_str();
-        let row = run_row(&view, tenant, run).await?.filter(|row| row.run.conversation() == conversation);
-        let Some(row) = row else { return Ok(Vec::new()) };
-        if let Some(round) = after {
-            let late = messages_from(&view, tenant, run, round.saturating_add(1)).await?.into_iter();
-            let committed = late.filter(|(round, _, _)| *round <= row.committed_round);
-            return Ok(committed.map(|(_, _, message)| message).collect());
-        }
-        // Each run knows the one before it: collected backwards, read forwards.
-        let mut chain = vec![(run, row.committed_round)];
-        let mut previous = row.previous;
-        let sql = "SELECT committed_round, previous FROM run WHERE tenant_id = $1 AND run_id = $2";
-        let statement = view.prepare_cached(sql).await?;
-        while let Some(id) = previous {
-            let Some(row) = view.query_opt(&statement, &[&tenant, &id.0]).await? else { break };
-            chain.push((id, rows::small(row.try_get(0)?)));
-            previous = row.try_get::<_, Option<Uuid>>(1)?.map(RunId);
-        }
-        let mut history = Vec::new();
-        for (run, committed) in chain.into_iter().rev() {
-            let entries = entries(&view, tenant, run, 0, i64::MAX, |entry| entry.messages()).await?;
-            let messages = entries.into_iter().flat_map(|(_, messages)| messages);
-            let mut messages: Vec<_> = messages.filter(|(round, _, _)| *round <= committed).collect();
-            // The answers of a round are written as they come, and read in the order of the calls.
-            messages.sort_by_key(|(round, slot, _)| (*round, *slot));
-            history.extend(messages.into_iter().map(|(_, _, message)| message));
-        }
-        Ok(history)
-    }
-
     pub(super) async fn try_events(
         &self,
         cx: &Context,
@@ -139,18 +65,18 @@ impl PostgresStore {
 
     pub(super) async fn try_request(&self, cx: &Context, id: RequestId) -> Done<Option<RequestHead>> {
         let client = self.connection(Work::New).await?;
-        let sql = "SELECT q.tenant_id, q.run_id, q.seq, q.request_id, q.round, q.call, q.kind, q.digest, q.deadline, \
-                   q.opened_at, q.status, q.closure, q.terms, q.escalate_at, q.escalated_at, q.reminders, \
-                   r.snapshot_version, r.snapshot \
-                   FROM request q JOIN run r ON r.tenant_id = q.tenant_id AND r.run_id = q.run_id \
-                   WHERE q.tenant_id = $1 AND q.request_id = $2";
-        let statement = client.prepare_cached(sql).await?;
-        let Some(row) = client.query_opt(&statement, &[&cx.tenant.as_str(), &id.0]).await? else {
-            return Ok(None);
+        let Some(request) = request(&client, cx.tenant.as_str(), id).await? else { return Ok(None) };
+        drop(client);
+        // Not in one state of the database: whoever decides compares the run's number anyway.
+        let loaded = match request.is_open() {
+            true => self.try_load(cx, request.run).await,
+            false => Ok(None),
         };
-        let request = rows::request(&row)?;
-        let agent = stored::agent(request.run, rows::small(row.try_get(16)?), row.try_get(17)?)?;
-        Ok(Some(request.head(agent)))
+        let loaded = match loaded {
+            Err(Fault::Refused(error)) => stored::unless_newer(Err(error))?,
+            loaded => loaded?,
+        };
+        Ok(Some(request.head(loaded)))
     }
 
     pub(super) async fn try_interaction(&self, cx: &Context, id: RequestId) -> Done<Option<Interaction>> {
@@ -189,12 +115,34 @@ impl PostgresStore {
     }
 
     pub(super) async fn try_run(&self, cx: &Context, run: RunId) -> Done<Option<RunView>> {
-        let mut client = self.connection(Work::New).await?;
-        let transaction = snapshot(&mut client).await?;
-        match run_row(&transaction, cx.tenant.as_str(), run).await? {
-            Some(row) => Ok(Some(view(&transaction, cx.tenant.as_str(), &row).await?)),
-            None => Ok(None),
+        let client = self.connection(Work::New).await?;
+        let tenant = cx.tenant.as_str();
+        let sql = format!(
+            "SELECT {RUN_COLUMNS}, q.id, q.round, q.index, q.kind FROM run LEFT JOIN LATERAL (\
+             SELECT seq AS at, request_id AS id, round, call AS index, kind FROM request \
+             WHERE tenant_id = $1 AND run_id = $2 AND status = 0) AS q ON true \
+             WHERE tenant_id = $1 AND run_id = $2 ORDER BY q.at"
+        );
+        let statement = client.prepare_cached(&sql).await?;
+        let found = client.query(&statement, &[&tenant, &run.0]).await?;
+        let Some(row) = found.first().map(rows::run_row).transpose()? else { return Ok(None) };
+        let mut pending = Vec::new();
+        for found in &found {
+            if let Some(id) = found.try_get::<_, Option<Uuid>>(11)? {
+                let (round, index) = (rows::small(found.try_get(12)?), rows::small(found.try_get(13)?));
+                let kind = codes::request_kind::read(found.try_get::<_, i16>(14)?.into());
+                let kind = kind.map_err(|error| error.about(format_args!("request {id}")));
+                let Some(kind) = stored::readable(kind)? else { continue };
+                pending.push(Pending {
+                    request_id: RequestId(id),
+                    call_id: stored::call(run, round, index),
+                    kind,
+                });
+            }
         }
+        // The last event of a run that has ended never changes.
+        let last = last(&client, tenant, &row).await?;
+        Ok(Some(views::run(&row.run, row.status, row.created_at, pending, last.as_ref())?))
     }
 
     pub(super) async fn try_runs(
@@ -297,24 +245,28 @@ impl PostgresStore {
 }
 
 /// All that follows is read from one state of the database.
-async fn snapshot(client: &mut deadpool_postgres::Client) -> Done<Transaction<'_>> {
+pub(super) async fn snapshot(client: &mut deadpool_postgres::Client) -> Done<Transaction<'_>> {
     let builder = client.build_transaction().isolation_level(IsolationLevel::RepeatableRead).read_only(true);
     Ok(builder.start().await?)
 }
 
-async fn run_row(client: &impl GenericClient, tenant: &str, run: RunId) -> Done<Option<RunRow>> {
+pub(super) async fn run_row(client: &impl GenericClient, tenant: &str, run: RunId) -> Done<Option<RunRow>> {
     let sql = format!("SELECT {RUN_COLUMNS} FROM run WHERE tenant_id = $1 AND run_id = $2");
     let statement = client.prepare_cached(&sql).await?;
     client.query_opt(&statement, &[&tenant, &run.0]).await?.as_ref().map(rows::run_row).transpose()
 }
 
-async fn request(client: &impl GenericClient, tenant: &str, id: RequestId) -> Done<Option<Request>> {
+pub(super) async fn request(
+    client: &impl GenericClient,
+    tenant: &str,
+    id: RequestId,
+) -> Done<Option<Request>> {
     let statement = client.prepare_cached(select_request!("tenant_id = $1 AND request_id = $2")).await?;
     client.query_opt(&statement, &[&tenant, &id.0]).await?.as_ref().map(rows::request).transpose()
 }
 
 /// What is wanted of the entries of a run's journal after an event, in order, with the number of their last event.
-async fn entries<T>(
+pub(super) async fn entries<T>(
     client: &impl GenericClient,
     tenant: &str,
     run: RunId,
@@ -335,58 +287,6 @@ async fn entries<T>(
     found.iter().map(read).collect()
 }
 
-/// The messages of the round in progress.
-async fn open_round(
-    client: &impl GenericClient,
-    tenant: &str,
-    run: RunId,
-    round: u32,
-) -> Done<Vec<(u32, Arc<Message>)>> {
-    let late = messages_from(client, tenant, run, round).await?.into_iter();
-    Ok(late.filter(|(at, _, _)| *at == round).map(|(_, slot, message)| (slot, message)).collect())
-}
-
-/// The messages of a run from a round on, in order. Read backwards until one of a round before it: what is older is not
-/// looked at, however long the run is.
-async fn messages_from(
-    client: &impl GenericClient,
-    tenant: &str,
-    run: RunId,
-    round: u32,
-) -> Done<Vec<(u32, u32, Arc<Message>)>> {
-    let sql = "SELECT seq, body FROM journal WHERE tenant_id = $1 AND run_id = $2 AND seq < $3 \
-               ORDER BY seq DESC LIMIT $4";
-    let statement = client.prepare_cached(sql).await?;
-    let (mut late, mut before, mut older) = (Vec::new(), i64::MAX, false);
-    while !older {
-        let parameters: [&(dyn ToSql + Sync); 4] = [&tenant, &run.0, &before, &16i64];
-        let found = client.query(&statement, &parameters).await?;
-        for row in &found {
-            before = row.try_get(0)?;
-            let messages = Entry::of(run, row.try_get(1)?).messages()?;
-            older |= messages.iter().any(|(at, _, _)| *at < round);
-            late.extend(messages.into_iter().filter(|(at, _, _)| *at >= round));
-        }
-        older |= found.len() < 16;
-    }
-    // The answers of a round are written as they come, and read in the order of the calls.
-    late.sort_by_key(|(round, slot, _)| (*round, *slot));
-    Ok(late)
-}
-
-async fn tools(
-    client: &impl GenericClient,
-    tenant: &str,
-    digest: Option<&[u8]>,
-) -> Done<Arc<[ToolDefinition]>> {
-    let Some(digest) = digest else { return Ok(Arc::from([])) };
-    let sql = "SELECT tools FROM tool_set WHERE tenant_id = $1 AND digest = $2";
-    let statement = client.prepare_cached(sql).await?;
-    let row = client.query_one(&statement, &[&tenant, &digest]).await?;
-    let body = compact::unpress(row.try_get(0)?)?;
-    Ok(serde_json::from_slice(&body).map_err(|error| Error::Corrupt(format!("a tool set: {error}")))?)
-}
-
 /// The event with this number.
 async fn event(client: &impl GenericClient, tenant: &str, run: RunId, seq: u64) -> Done<String> {
     match entries(client, tenant, run, seq.saturating_sub(1), 1, |entry| entry.events()).await?.pop() {
@@ -397,24 +297,30 @@ async fn event(client: &impl GenericClient, tenant: &str, run: RunId, seq: u64) 
 
 /// What is shown of a run.
 async fn view(client: &impl GenericClient, tenant: &str, row: &RunRow) -> Done<RunView> {
-    let id = row.run.id();
-    let last = match row.status {
-        RunStatus::Finished | RunStatus::Failed => {
-            let json = event(client, tenant, id, row.next_seq - 1).await?;
-            let event = Event::from_json(None, &json);
-            Some(event.map_err(|error| Error::Corrupt(format!("the last event of run {id}: {error}")))?.body)
-        }
-        RunStatus::Running | RunStatus::Suspended | RunStatus::Cancelling | RunStatus::Quarantined => None,
-    };
-    let last = last.filter(|body| matches!(body, EventBody::Finish(_) | EventBody::Error(_)));
+    let last = last(client, tenant, row).await?;
     let mut pending = Vec::new();
     if last.is_none() {
         let filter = InteractionFilter { status: Some(InteractionStatus::Pending), ..Default::default() };
-        let mut open = of_run(client, tenant, id, &filter, None).await?;
+        let mut open = of_run(client, tenant, row.run.id(), &filter, None).await?;
         open.sort_unstable_by_key(|request| request.seq);
         pending.extend(open.iter().map(Request::pending));
     }
     Ok(views::run(&row.run, row.status, row.created_at, pending, last.as_ref())?)
+}
+
+/// What a run ended with, if it has.
+async fn last(client: &impl GenericClient, tenant: &str, row: &RunRow) -> Done<Option<EventBody>> {
+    match row.status {
+        RunStatus::Finished | RunStatus::Failed => {}
+        RunStatus::Running | RunStatus::Suspended | RunStatus::Cancelling | RunStatus::Quarantined => {
+            return Ok(None);
+        }
+    }
+    let id = row.run.id();
+    let json = event(client, tenant, id, row.next_seq - 1).await?;
+    let event = Event::from_json(None, &json);
+    let last = event.map_err(|error| Error::Corrupt(format!("the last event of run {id}: {error}")))?.body;
+    Ok(Some(last).filter(|body| matches!(body, EventBody::Finish(_) | EventBody::Error(_))))
 }
 
 /// A run has few requests: all of them are read.

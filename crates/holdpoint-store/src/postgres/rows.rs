@@ -32,14 +32,19 @@ macro_rules! due {
 }
 pub(super) use due;
 
-/// Selects requests, in the order of columns that [`request`] reads.
+/// Columns of `q` that [`request`] reads.
+macro_rules! request_columns {
+    () => {
+        "q.tenant_id, q.run_id, q.seq, q.request_id, q.round, q.call, q.kind, q.digest, q.deadline, q.opened_at, q.status, \
+         q.closure, q.terms, q.escalate_at, q.escalated_at, q.reminders"
+    };
+}
+pub(super) use request_columns;
+
+/// Selects requests, as [`request`] reads them.
 macro_rules! select_request {
     ($which:expr) => {
-        concat!(
-            "SELECT tenant_id, run_id, seq, request_id, round, call, kind, digest, deadline, opened_at, status, closure, \
-             terms, escalate_at, escalated_at, reminders FROM request WHERE ",
-            $which
-        )
+        concat!("SELECT ", $crate::postgres::rows::request_columns!(), " FROM request q WHERE ", $which)
     };
 }
 pub(super) use select_request;
@@ -93,18 +98,15 @@ pub(super) struct Head {
     pub(super) now: Timestamp,
 }
 
-/// The columns that [`head`] reads; the parameter is the time that is given.
+/// Columns of `r` that [`head`] reads.
 macro_rules! head_columns {
-    ($given:literal) => {
-        concat!(
-            "owner, epoch, next_seq, open_requests, committed_round, tool_digest, audit_records, audit_hash, ",
-            now!($given)
-        )
+    () => {
+        "r.owner, r.epoch, r.next_seq, r.open_requests, r.committed_round, r.tool_digest, r.audit_records, r.audit_hash"
     };
 }
 pub(super) use head_columns;
 
-pub(super) fn head(row: &Row) -> Done<Head> {
+pub(super) fn head(row: &Row, now: Timestamp) -> Done<Head> {
     Ok(Head {
         owner: row.try_get(0)?,
         epoch: row.try_get::<_, i64>(1)? as u64,
@@ -113,7 +115,7 @@ pub(super) fn head(row: &Row) -> Done<Head> {
         committed_round: small(row.try_get(4)?),
         tool_digest: row.try_get(5)?,
         chain: chain::Head { records: row.try_get::<_, i64>(6)? as u64, hash: bytes(row.try_get(7)?)? },
-        now: from_ms(row.try_get(8)?),
+        now,
     })
 }
 
@@ -156,6 +158,13 @@ fn run_row_of(id: RunId, row: &Row) -> Done<RunRow> {
         previous: row.try_get::<_, Option<Uuid>>(7)?.map(RunId),
         tool_digest: row.try_get(8)?,
     })
+}
+
+/// The time that a statement gave.
+pub(super) fn time(rows: &[Row]) -> Done<Timestamp> {
+    let row =
+        rows.first().ok_or_else(|| Error::Corrupt("a statement that always answers gave no row".into()))?;
+    Ok(from_ms(row.try_get(0)?))
 }
 
 pub(super) fn actor(name: &str) -> Done<ActorId> {

@@ -62,6 +62,6 @@ impl Txn<'_> {
                    WHERE tenant = ?1 AND id = ?2";
         let status = codes::run_status::code(RunStatus::Quarantined);
         self.execute(sql, params![head.tenant, run_id, status])?;
-        Ok(Noted { cx: self.cx(&head)?, run: id, event, owner: Owner::Nobody })
+        Ok(Noted { cx: self.cx(&head)?, run: id, event, owner: Owner::Nobody, epoch: head.epoch + 1 })
     }
 }

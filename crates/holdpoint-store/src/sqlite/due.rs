@@ -78,6 +78,6 @@ impl Txn<'_> {
         let event = self.append_fact(&mut head, event, &record, None, now)?;
         self.moved_on(&head)?;
         let owner = if head.owner == Some(self.caches.incarnation) { Owner::Here } else { Owner::Nobody };
-        Ok(Some(Noted { cx: self.cx(&head)?, run, event, owner }))
+        Ok(Some(Noted { cx: self.cx(&head)?, run, event, owner, epoch: head.epoch }))
     }
 }

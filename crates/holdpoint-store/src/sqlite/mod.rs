@@ -159,7 +159,8 @@ impl Store for SqliteStore {
 
     async fn decide(&self, cx: &Context, decide: Decide) -> Result<DecideReply> {
         let cx = cx.clone();
-        self.writer.write("decide", move |txn| txn.decide(&cx, &decide)).await
+        let step = decide.step.as_deref().map(Prepared::step).transpose()?.map(|(step, _, _)| step);
+        self.writer.write("decide", move |txn| txn.decide(&cx, &decide, step.as_ref())).await
     }
 
     async fn fail_gate(&self, cx: &Context, requests: &[RequestId]) -> Result<Vec<Noted>> {

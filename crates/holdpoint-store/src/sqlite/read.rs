@@ -74,14 +74,11 @@ impl Reader {
         }
     }
 
-    pub(super) fn head(&self, tenant: i64, id: RequestId) -> Result<Option<RequestHead>> {
+    pub(super) fn head(&mut self, tenant: i64, id: RequestId) -> Result<Option<RequestHead>> {
         let Some(request) = self.request(tenant, id)? else { return Ok(None) };
-        let run = request.run;
-        let sql = "SELECT snapshot_version, snapshot FROM run WHERE tenant = ?1 AND id = ?2";
-        let mut statement = self.connection.prepare_cached(sql)?;
-        let (version, snapshot): (u32, Vec<u8>) =
-            statement.query_row(params![tenant, run.0.as_bytes()], |row| Ok((row.get(0)?, row.get(1)?)))?;
-        Ok(Some(request.head(stored::agent(run, version, &snapshot)?)))
+        let loaded =
+            if request.is_open() { stored::unless_newer(self.load(tenant, request.run))? } else { None };
+        Ok(Some(request.head(loaded)))
     }
 
     /// Entries of a run's journal after an event, in order, until there is enough.

@@ -21,6 +21,19 @@ pub struct Database {
 }
 
 impl Database {
+    /// One that is there already, for a process that is to die.
+    #[allow(dead_code)] // not every test program starts another
+    pub fn at(name: String, url: String) -> Self {
+        Self {
+            name,
+            url,
+            #[cfg(feature = "postgres-tls")]
+            encrypted: String::new(),
+            #[cfg(feature = "postgres-tls")]
+            certificate: PathBuf::new(),
+        }
+    }
+
     pub async fn store(&self, pending_max: u64, clock: Arc<ManualClock>) -> Arc<PostgresStore> {
         let options =
             PostgresOptions { connections: 4, pending_max, clock: Some(clock), ..PostgresOptions::default() };

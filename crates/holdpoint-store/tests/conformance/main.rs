@@ -4,6 +4,8 @@
 mod bed;
 #[cfg(feature = "postgres")]
 mod cluster;
+#[cfg(feature = "postgres")]
+mod together;
 mod walk;
 
 mod aside;
@@ -14,6 +16,8 @@ mod decisions;
 mod effects;
 mod file;
 mod forgetting;
+#[cfg(feature = "postgres")]
+mod groups;
 mod keys;
 #[cfg(feature = "postgres")]
 mod late;

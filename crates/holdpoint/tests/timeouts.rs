@@ -54,6 +54,8 @@ fn statuses(process: &Process, run: RunId) -> Vec<(&'static str, &'static str)> 
 }
 
 on_every_store! {
+    and on postgres:
+
     fn what_stays_open_reminds_and_escalates_and_can_be_approved_long_after(place) {
         let log = Log::default();
         let terms = TermsRule::within(MINUTE, AtDeadline::Wait).approvers(groups(&["ops"])).escalate_to(groups(&["leads"]));

@@ -230,7 +230,7 @@ impl Inner {
             then: deciding.then,
             redefined: redefined.is_some(),
         };
-        let reply = self.store.decide(cx, decide).await?;
+        let mut reply = self.store.decide(cx, decide.clone()).await?;
         // Where the run is being worked on, its next start sees to it.
         if let (Some(actor), DecideReply::Stale { .. }) = (redefined, &reply)
             && self.store.take(cx, asked.run).await?.is_some()
@@ -239,11 +239,12 @@ impl Inner {
         }
         // A no that comes late is no decision any more, and still nothing is released after it: the request expires here and
         // now, and is not put to a preset.
-        if says_no
-            && matches!(reply, DecideReply::Expired)
-            && let Some(noted) = self.store.close_due(cx, deciding.request, None).await?
-        {
-            self.noted(noted, agent);
+        if says_no && matches!(reply, DecideReply::Expired) {
+            match self.store.close_due(cx, deciding.request, None).await? {
+                Some(noted) => self.noted(noted, agent),
+                // The preset was asked in this moment. Whoever said no is told what it said.
+                None => reply = self.store.decide(cx, decide).await?,
+            }
         }
         self.follow(reply, agent)
     }

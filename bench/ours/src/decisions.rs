@@ -119,6 +119,7 @@ async fn ours_s(store: &Arc<dyn Store>, waiting: &[(RunId, RequestId)], found: &
                         result: None,
                         then: holdpoint::protocol::Then::Continue,
                         redefined: false,
+                        step: None,
                     };
                     let reply = store.decide(&local(), decide).await.expect("a store");
                     refused += u64::from(!matches!(reply, DecideReply::Taken { .. }));

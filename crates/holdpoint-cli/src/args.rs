@@ -7,6 +7,16 @@ use holdpoint_protocol::{RequestId, RunId};
 
 use crate::client::SERVER_DEFAULT;
 
+/// What `doctor` says to a script.
+const DOCTOR_EXITS: &str = "\
+Each thing that is looked at is marked `ok`, `note` (to be known, and not wrong) or `WRONG`.
+It changes nothing. Commits are measured with records that mean nothing, in a file beside the database or in PostgreSQL's log.
+
+Exit codes:
+  0  nothing is wrong; there may be notes
+  1  something is WRONG, or the database cannot be looked at
+  2  the command line or the configuration cannot be used";
+
 /// An AI agent that stops where you said it must.
 #[derive(Debug, Parser)]
 #[command(name = "holdpoint", version, disable_help_subcommand = true)]
@@ -26,6 +36,7 @@ pub(crate) enum Command {
     /// Try it: a folder of messy files, an agent that wants to tidy it, and you
     Demo(Demo),
     /// Look at the database of a configuration, and say what to do about what is wrong
+    #[command(after_help = DOCTOR_EXITS)]
     Doctor(Serve),
     /// Talk to an agent of a server, and decide what it asks
     Chat(Chat),

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use holdpoint_store::{Checkup, Listening, checkup_postgres, checkup_sqlite};
+use holdpoint_store::{Checkup, Error, Listening, ReadThrough, checkup_postgres, checkup_sqlite};
 
 use crate::args;
 use crate::config;
@@ -18,8 +18,10 @@ const COMMITS_PER_SECOND_BELIEVED: f64 = 50_000.0;
 const CLOCK_APART_MAX_MS: u64 = 1_000;
 /// The oldest PostgreSQL that is supported.
 const POSTGRES_MIN: i64 = 140_000;
-/// Connections that an instance may take, and some for whoever else comes.
-const CONNECTIONS_MIN: u64 = 16 + 3 + 4;
+/// Connections that an instance may take.
+const CONNECTIONS_OF_ONE: u64 = 16 + 3;
+/// Some for whoever else comes; PostgreSQL keeps three of them for its superuser.
+const CONNECTIONS_BESIDE: u64 = 4;
 /// A transaction that is open for longer keeps the database from cleaning up behind us.
 const TRANSACTION_MAX: Duration = Duration::from_secs(10 * 60);
 /// A request that has waited for longer may have been forgotten.
@@ -53,15 +55,11 @@ pub(crate) async fn doctor(args: args::Serve) -> Result<()> {
         }
     };
     let checkup = looked.map_err(|error| {
-        Fail::new(format!("the {} cannot be looked at: {error}", database.named())).hint(match &database {
-            Database::File(_) => "`holdpoint serve` makes it at its first start",
-            Database::Postgres { .. } => {
-                "see that it runs and takes connections from here, and that the database and the user are there"
-            }
-        })
+        Fail::new(format!("the {} cannot be looked at: {error}", database.named()))
+            .hint(what_to_do(&database, &error))
     })?;
     let findings = findings(&checkup);
-    term::out(&format!("{}  {database}", words(Mark::Fine)));
+    term::out(&format!("{:5}  {database}", ""));
     for finding in &findings {
         term::out(&format!("{}  {:18}  {}", words(finding.mark), finding.name, finding.found));
         if let Some(advice) = finding.advice {
@@ -72,6 +70,26 @@ pub(crate) async fn doctor(args: args::Serve) -> Result<()> {
         0 => Ok(()),
         1 => Err(Fail::new("one thing is wrong")),
         wrong => Err(Fail::new(format!("{wrong} things are wrong"))),
+    }
+}
+
+/// What to do about a database that cannot even be looked at.
+fn what_to_do(database: &Database, error: &Error) -> &'static str {
+    match (database, error) {
+        (Database::File(path), _) if !path.exists() => "`holdpoint serve` makes it at its first start",
+        (Database::File(path), _) if !path.is_file() => "name a file in `database` under `[server]`",
+        (Database::File(_), Error::Corrupt(_) | Error::Inconsistent(_)) => {
+            "`holdpoint serve` leaves it alone. If it is not Holdpoint's, name another file in `database` under `[server]`; if it is, \
+             it is damaged: put a back-up in its place (docs/operations.md)"
+        }
+        (Database::File(_), _) => "see that this user may read and write the file and its folder",
+        (Database::Postgres { .. }, Error::Corrupt(_) | Error::Inconsistent(_)) => {
+            "its tables are not what this version makes, or this user may not read them: look who else writes to this database, or \
+             put a back-up in its place (docs/operations.md)"
+        }
+        (Database::Postgres { .. }, _) => {
+            "see that it runs and takes connections from here, and that the database and the user are there"
+        }
     }
 }
 
@@ -104,7 +122,25 @@ fn findings(checkup: &Checkup) -> Vec<Finding> {
         all.push(judge("oldest transaction", span(oldest), oldest <= TRANSACTION_MAX, advice));
     }
     all.extend(stored(checkup));
+    all.extend(checkup.read.as_ref().map(read_through));
     all
+}
+
+fn read_through(read: &ReadThrough) -> Finding {
+    let part = if read.all { "" } else { ", and there was no time for the rest" };
+    if read.unreadable == 0 {
+        return judge("readable", format!("{} requests and runs{part}", read.looked_at), true, "");
+    }
+    let first: Vec<String> = read.first.iter().map(|why| crate::text::line(why)).collect();
+    let found =
+        format!("{} of {} cannot be read{part}: {}", read.unreadable, read.looked_at, first.join("; "));
+    judge(
+        "readable",
+        found,
+        false,
+        "nothing of them runs meanwhile, and the others go on: if the disk or somebody else changed them, put a back-up in place of the \
+         database (docs/operations.md); if nobody did, please report it with the server's log",
+    )
 }
 
 fn judge(name: &'static str, found: String, fine: bool, advice: &'static str) -> Finding {
@@ -203,13 +239,18 @@ fn settings(checkup: &Checkup) -> Vec<Finding> {
         ));
     }
     if let Some(value) = checkup.setting("max_connections") {
-        let fine = value.parse::<u64>().is_ok_and(|max| max >= CONNECTIONS_MIN);
-        all.push(judge(
-            "max_connections",
-            value.into(),
-            fine,
-            "an instance takes up to 19 connections: allow that many for each",
-        ));
+        let alive = checkup.stored.and_then(|stored| stored.instances).unwrap_or(0).max(1);
+        let needed = alive * CONNECTIONS_OF_ONE + CONNECTIONS_BESIDE;
+        let fine = value.parse::<u64>().is_ok_and(|max| max >= needed);
+        let found = format!("{value}; {alive} instances need {needed}");
+        let advice =
+            "an instance takes up to 19 connections, and 4 are for others: raise it, or run fewer instances";
+        all.push(judge("max_connections", found, fine, advice));
+    }
+    if let Some(value) = checkup.setting("idle_in_transaction_session_timeout") {
+        let found = if value == "0" { "never ended".into() } else { format!("ended after {value} ms") };
+        let advice = "set idle_in_transaction_session_timeout: a forgotten transaction of anybody keeps the database from cleaning up";
+        all.push(note("idle transactions", found, value != "0", advice));
     }
     if let Some(value) = checkup.setting("synchronous_standby_names") {
         let found = if value.is_empty() { "none" } else { value };
@@ -301,8 +342,9 @@ mod tests {
             ("synchronous_commit", "on"),
             ("data_checksums", "on"),
             ("transaction_read_only", "off"),
-            ("max_connections", "100"),
+            ("max_connections", "42"),
             ("synchronous_standby_names", "b"),
+            ("idle_in_transaction_session_timeout", "60000"),
         ];
         Checkup {
             engine: "PostgreSQL 17.2".into(),
@@ -322,6 +364,7 @@ mod tests {
                 quarantined: 0,
                 instances: Some(2),
             }),
+            read: Some(ReadThrough { looked_at: 3, all: true, ..ReadThrough::default() }),
         }
     }
 
@@ -347,7 +390,21 @@ mod tests {
             (set("synchronous_commit", "off"), "synchronous_commit", Mark::Wrong),
             (set("data_checksums", "off"), "data_checksums", Mark::Note),
             (set("transaction_read_only", "on"), "access", Mark::Wrong),
-            (set("max_connections", "22"), "max_connections", Mark::Wrong),
+            (set("max_connections", "41"), "max_connections", Mark::Wrong),
+            (set("idle_in_transaction_session_timeout", "0"), "idle transactions", Mark::Note),
+            (
+                Checkup {
+                    read: Some(ReadThrough {
+                        looked_at: 3,
+                        all: true,
+                        unreadable: 1,
+                        first: vec!["run 7: not JSON".into()],
+                    }),
+                    ..healthy()
+                },
+                "readable",
+                Mark::Wrong,
+            ),
             (set("synchronous_standby_names", ""), "synchronous standby", Mark::Note),
             (Checkup { engine_number: Some(139_999), ..healthy() }, "database", Mark::Wrong),
             (Checkup { schema: Some(2), ..healthy() }, "schema", Mark::Wrong),

@@ -147,9 +147,11 @@ fn after_a_start_is_stored_the_run_goes_on(new: New) {
 
 fn a_request_waits_through_a_kill_under_its_own_id_and_digest(new: New) {
     let site = site(new);
+    site.configure("", "approval_timeout = \"1h\"");
     let serving = Serving::start(site.serve());
     assert_eq!(serving.server.chat("go").0, 202);
     let before = asked(&serving.server);
+    assert!(before["request"]["deadline"].is_string(), "its deadline goes through it too: {before}");
     serving.kill();
     site.dead_are_known_to_be();
     let serving = Serving::start(site.serve());

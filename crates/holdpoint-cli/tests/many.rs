@@ -10,7 +10,7 @@ use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
 use common::http::{self, Server};
-use common::process::{Serving, command};
+use common::process::Serving;
 use common::site::{Database, Site, script};
 use common::until;
 use holdpoint_faults::{Cluster, Disk, Stop};
@@ -357,51 +357,4 @@ fn a_database_that_cannot_be_used_is_said_to_be_and_no_password_with_it() {
     let said = refused(&place.site.url());
     assert!(said.contains("was written by a newer version (99"), "{said}");
     assert_eq!(place.site.sql("SELECT version FROM holdpoint_schema"), "99", "left alone");
-}
-
-/// What is measured on a cluster without fsync is said to be wrong, and everything else is looked at.
-#[test]
-fn the_doctor_says_what_is_wrong_with_a_database_and_what_to_do() {
-    let place = Place::bash("true");
-    let doctor = || {
-        let output = command(&["doctor", "--config", &place.site.config()])
-            .env("THE_DATABASE", place.site.url())
-            .output()
-            .unwrap();
-        let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
-        (output.status.code(), text(&output.stdout), text(&output.stderr))
-    };
-    let (_, said, _) = doctor();
-    assert!(said.contains("none yet"), "{said}");
-    let a = place.instance();
-    start(&a.server);
-    let (code, said, error) = doctor();
-    assert_eq!(code, Some(1), "{said}{error}");
-    for line in [
-        "WRONG  fsync               off",
-        "-> set fsync = on",
-        "ok     schema              version ",
-        "1 requests wait",
-        "1 alive",
-    ] {
-        assert!(said.contains(line), "no {line:?} in {said}");
-    }
-    assert!(said.contains("PostgreSQL ") && said.contains(" a second, one takes "), "{said}");
-    assert!(error.contains("wrong") && !said.contains("hidden") && !error.contains("hidden"), "{error}");
-}
-
-#[test]
-fn the_doctor_looks_at_a_file_while_a_server_has_it() {
-    let site = Site::new(&script(&[("Bash", json!({ "command": "true" }))]));
-    let doctor = || command(&["doctor", "--config", &site.config()]).output().unwrap();
-    let missing = doctor();
-    assert_eq!(missing.status.code(), Some(1));
-    assert!(String::from_utf8_lossy(&missing.stderr).contains("there is no file"));
-    let serving = Serving::start(site.serve());
-    start(&serving.server);
-    let output = doctor();
-    let said = String::from_utf8_lossy(&output.stdout);
-    assert!(said.contains("SQLite 3.") && said.contains("1 requests wait"), "{said}");
-    let left = std::fs::read_dir(site.path("data")).unwrap().filter_map(Result::ok);
-    assert!(left.map(|entry| entry.file_name()).all(|name| !name.to_string_lossy().contains("checkup")));
 }

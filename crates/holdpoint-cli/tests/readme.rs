@@ -88,6 +88,22 @@ fn every_key_of_the_configuration_is_in_the_table() {
     }
 }
 
+/// What a version says that meets the database of a newer one, but for the numbers and the name.
+#[test]
+fn what_is_said_of_a_newer_database_is_what_is_said_of_it_in_the_chapter_on_upgrades() {
+    const OPERATIONS: &str = include_str!("../../../docs/operations.md");
+    let plain = |text: &str| text.replace(|c: char| c.is_ascii_digit(), "");
+    let told =
+        OPERATIONS.lines().find(|line| line.starts_with("error: the database `holdpoint.db`")).unwrap();
+    let site = common::site::Site::new("rules: [{answer: {text: done}}]\n");
+    drop(Serving::start(site.serve()));
+    site.sqlite("PRAGMA user_version = 99");
+    let refused = site.serve().output().unwrap();
+    let path = site.path("data/holdpoint.db");
+    let said = text(&refused.stderr).replace(path.to_str().unwrap(), "holdpoint.db");
+    assert!(plain(&said).contains(&plain(told)), "{said}\n{told}");
+}
+
 #[test]
 fn every_command_is_in_the_table() {
     let output = command(&["--help"]).output().unwrap();

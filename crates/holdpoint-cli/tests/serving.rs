@@ -308,6 +308,9 @@ fn bypassing_prompts_is_off_unless_the_configuration_says_otherwise() {
     assert_eq!(serving.server.get("/v1/runs")["items"], json!([]), "before the run exists");
     serving.signal("-TERM");
     serving.wait();
+    let said = serving.said();
+    let line = said.lines().find(|line| line.contains("a request to bypass approval was refused"));
+    assert!(line.is_some_and(|line| line.contains("operator")), "who tried is in the log: {said}");
     site.configure("bypass_approval = true", "");
     let serving = Serving::start(site.serve());
     let (status, answer) = serving.server.post("/chat", &body);

@@ -50,7 +50,7 @@ fn joined(shown: &str) -> String {
     shown.replace([FSI, PDI], "").replace("\n  │ ", "")
 }
 
-/// S-001 <https://github.com/zeroclaw-labs/zeroclaw/issues/9396>
+/// <https://github.com/zeroclaw-labs/zeroclaw/issues/9396>
 #[test]
 fn a_carriage_return_and_an_erased_line_are_shown_and_do_nothing() {
     let arguments = r#"{"command":"rm -rf /srv/ledger\r\u001b[2Kls -l /srv"}"#;
@@ -69,7 +69,7 @@ fn a_carriage_return_and_an_erased_line_are_shown_and_do_nothing() {
     );
 }
 
-/// S-003: an OSC 8 link that shows one address and opens another.
+/// An OSC 8 link that shows one address and opens another.
 #[test]
 fn a_terminal_link_shows_both_its_addresses_and_is_no_link() {
     let arguments =
@@ -83,7 +83,7 @@ fn a_terminal_link_shows_both_its_addresses_and_is_no_link() {
     }
 }
 
-/// S-004 <https://github.com/kbrdn1/gwm-cli/issues/502>, <https://github.com/google-gemini/gemini-cli/pull/19026>
+/// <https://github.com/kbrdn1/gwm-cli/issues/502>, <https://github.com/google-gemini/gemini-cli/pull/19026>
 #[test]
 fn an_override_in_a_name_is_escaped_and_the_value_stands_in_isolation() {
     let arguments = "{\"path\":\"/srv/in/offer_\u{202e}fdp.exe\",\"more\":\"\u{2066}a\u{2067}b\u{2068}c\u{2069}d\u{61c}\"}";
@@ -98,7 +98,7 @@ fn an_override_in_a_name_is_escaped_and_the_value_stands_in_isolation() {
     }
 }
 
-/// S-005 <https://github.com/opena2a-org/hackmyagent/issues/330>
+/// <https://github.com/opena2a-org/hackmyagent/issues/330>
 #[test]
 fn invisible_characters_are_shown_and_counted_and_still_there_when_it_runs() {
     let arguments = "{\"to\":\"pay\u{200b}ments@acme.example\",\"memo\":\"fine\u{e0069}\u{e0067}\u{e006e}\",\"x\":\"\u{ad}\u{feff}\u{2060}\"}";
@@ -123,7 +123,7 @@ fn invisible_characters_are_shown_and_counted_and_still_there_when_it_runs() {
     assert_eq!(house.ran(), [arguments], "not one character was taken out");
 }
 
-/// S-008 <https://github.com/google-gemini/gemini-cli/issues/25836>
+/// <https://github.com/google-gemini/gemini-cli/issues/25836>
 #[test]
 fn padding_is_counted_and_what_stands_behind_it_is_in_view() {
     for (padding, marker) in [(" ".repeat(4000), "⟨4000 spaces⟩"), ("\\n".repeat(900), "⟨900 newlines⟩")]
@@ -141,7 +141,7 @@ fn padding_is_counted_and_what_stands_behind_it_is_in_view() {
     }
 }
 
-/// S-009 <https://github.com/zeroclaw-labs/zeroclaw/issues/9396> (80 characters were shown)
+/// <https://github.com/zeroclaw-labs/zeroclaw/issues/9396> (80 characters were shown)
 #[test]
 fn a_long_argument_is_shown_to_its_end_before_the_word_is_asked_for() {
     let arguments =
@@ -155,7 +155,7 @@ fn a_long_argument_is_shown_to_its_end_before_the_word_is_asked_for() {
     }
 }
 
-/// S-009: where nobody can be shown anything, the digest is what an approve is bound by.
+/// Where nobody can be shown anything, the digest is what an approve is bound by.
 #[test]
 fn without_a_terminal_an_approve_needs_the_digest_of_the_whole() {
     let house = House::waiting_on(&Proposal::of("run_shell", r#"{"command":"make"}"#));
@@ -187,7 +187,7 @@ fn without_a_terminal_an_approve_needs_the_digest_of_the_whole() {
     );
 }
 
-/// S-011 <https://arxiv.org/html/2606.02668v1>
+/// <https://arxiv.org/html/2606.02668v1>
 #[test]
 fn the_heading_is_made_of_the_call_and_what_the_agent_says_stands_below_unverified() {
     let proposal = Proposal {
@@ -204,7 +204,7 @@ fn the_heading_is_made_of_the_call_and_what_the_agent_says_stands_below_unverifi
     }
 }
 
-/// S-018: what a server says of its tool is quoted, and never the heading.
+/// What a server says of its tool is quoted, and never the heading.
 #[test]
 fn a_flattering_title_is_quoted_as_what_the_server_says() {
     let proposal = Proposal {

@@ -18,3 +18,29 @@ pub fn exec_id(tenant: &TenantId, call: CallId) -> ExecId {
     // Version 8: a UUID whose bits have a meaning of our own.
     ExecId(uuid::Builder::from_custom_bytes(bytes).into_uuid())
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use holdpoint_protocol::RunId;
+
+    use super::*;
+
+    #[test]
+    fn every_call_has_a_key_of_its_own_and_the_same_one_each_time() {
+        let tenants = ["acme", "other"].map(|name| TenantId::new(name).unwrap());
+        let runs = [1, 2].map(|n| RunId(uuid::Uuid::from_u128(n)));
+        let mut keys = BTreeSet::new();
+        for tenant in &tenants {
+            for run in runs {
+                for (round, index) in [(1, 0), (1, 1), (2, 0), (0, 1)] {
+                    let call = CallId { run, round, index };
+                    assert_eq!(exec_id(tenant, call), exec_id(tenant, call));
+                    keys.insert(exec_id(tenant, call).to_string());
+                }
+            }
+        }
+        assert_eq!(keys.len(), 16);
+    }
+}

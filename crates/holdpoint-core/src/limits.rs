@@ -1,7 +1,16 @@
 //! Everything a model or a client can send has a bound, and every bound has a name.
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 
+/// The shortest time that a configuration or a client can give people. Nothing is decided in less, and 0 could be taken for
+/// "for ever".
+pub const TIME_MIN: Duration = Duration::from_secs(1);
+/// The longest time that anything can be given: ten years of 365 days. Whoever means "for ever" leaves it out.
+pub const TIME_MAX: Duration = Duration::from_secs(10 * 365 * 24 * 60 * 60);
+/// The same in milliseconds.
+pub const TIME_MAX_MS: u64 = TIME_MAX.as_secs() * 1_000;
 /// Calls a reply may hold; the rest is answered `limit` and nobody is asked.
 pub const CALLS_PER_REPLY_MAX: usize = 64;
 /// Tools a request may offer.

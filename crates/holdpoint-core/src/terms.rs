@@ -15,6 +15,7 @@ use holdpoint_protocol::{GroupName, InteractionKind, OnTimeout, ReminderStage, T
 use serde::{Deserialize, Serialize};
 
 use crate::policy::Glob;
+use crate::tool::ToolDefinition;
 
 /// The shortest time between two reminders of one request, in milliseconds. A shorter one is taken to be this.
 pub const REMIND_EVERY_MIN_MS: u64 = 1_000;
@@ -115,6 +116,16 @@ impl TermsRule {
         }
     }
 
+    /// This rule under what a tool or a handler says. What nobody configured has its default, which is not loosened.
+    #[must_use]
+    fn at_most(self, bound: &AtMost) -> Self {
+        let at_deadline = match &bound.at_deadline {
+            Some(end) => Some(self.at_deadline.clone().unwrap_or_default().stricter(end)),
+            None => self.at_deadline.clone(),
+        };
+        Self { at_deadline, ..self }.shortened(bound.timeout_ms)
+    }
+
     /// This rule for somebody who asks for less time. A request cut short is never released by a preset: who may ask
     /// for less time must not bring an unattended release forward.
     #[must_use]
@@ -129,6 +140,40 @@ impl TermsRule {
             }
             Some(_) | None => self,
         }
+    }
+}
+
+/// What a tool or an approval handler says of how its requests wait. It can only make what is configured stricter: a shorter time, a
+/// stricter end.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct AtMost {
+    /// The longest time until the deadline, in milliseconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub timeout_ms: Option<u64>,
+    /// What happens at the deadline at the most: with [`AtDeadline::Deny`] it expires, whatever is configured.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub at_deadline: Option<AtDeadline>,
+}
+
+impl AtMost {
+    /// No longer than this.
+    #[must_use]
+    pub fn within(mut self, timeout: Duration) -> Self {
+        self.timeout_ms = Some(ms_of(timeout));
+        self
+    }
+
+    /// At the deadline this, or something stricter.
+    #[must_use]
+    pub fn then(mut self, what: AtDeadline) -> Self {
+        self.at_deadline = Some(what);
+        self
+    }
+
+    /// Whether nothing is said.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
     }
 }
 
@@ -166,6 +211,8 @@ pub struct ApprovalTerms {
     pub tools: Vec<ToolTerms>,
     /// By layers of policy, from the outermost inwards. Each that is for a tool tightens.
     pub layers: Vec<ToolTerms>,
+    /// By the approval handler: tightens the approvals of all tools.
+    pub handler: AtMost,
 }
 
 impl ApprovalTerms {
@@ -175,6 +222,11 @@ impl ApprovalTerms {
         let own = own.map_or_else(TermsRule::default, |terms| terms.rule.clone()).or(&self.agent);
         let layers = self.layers.iter().filter(|terms| terms.is_for(tool));
         layers.rev().fold(own, |rule, layer| rule.under(&layer.rule))
+    }
+
+    /// What holds for an approval of a tool, with what the handler and the tool itself say.
+    pub fn of_approval(&self, tool: &ToolDefinition) -> TermsRule {
+        self.of(&tool.name).at_most(&self.handler).at_most(&tool.approval)
     }
 
     /// Every preset that is named somewhere.

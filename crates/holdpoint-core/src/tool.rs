@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::terms::AtMost;
+
 /// What running a tool does to the world. It decides what happens when a process dies in the middle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -42,6 +44,9 @@ pub struct ToolDefinition {
     /// call asks for it. See [`ToolDefinition::business_key`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub business_key: Option<Arc<str>>,
+    /// How its approvals wait at most. It can only make what is configured stricter.
+    #[serde(default, skip_serializing_if = "AtMost::is_empty")]
+    pub approval: AtMost,
     /// Where it comes from: `builtin`, `program`, `mcp:<server>`. Named when two tools collide.
     #[serde(default)]
     pub origin: String,
@@ -61,6 +66,7 @@ impl ToolDefinition {
             return_direct: false,
             timeout_ms: None,
             business_key: None,
+            approval: AtMost::default(),
             origin: "program".into(),
             claims: None,
         }

@@ -92,6 +92,14 @@ fn what_makes_no_sense_is_refused_by_name() {
         ("m: { provider: openai, model: x, extra: { n: 2 } }", "`extra`: `n` is written by the wire"),
         ("m: { provider: openai, model: x, extra: { max_tokens: 2 } }", "use `max_output_tokens`"),
         ("m: { provider: openai, model: x, retries: 11 }", "`retries`: at most 10"),
+        (
+            "m: { provider: openai, model: x, timeouts: { total_ms: 0 } }",
+            "`timeouts`: `total_ms` is a number",
+        ),
+        (
+            "m: { provider: openai, model: x, timeouts: { stall_ms: 18446744073709551615 } }",
+            "`timeouts`: `stall_ms` is a number of milliseconds from 1 to 315360000000 (3650 days)",
+        ),
         ("m: { provider: openai, model: x, api_version: v }", "`api_version`: only `azure`"),
         ("m: { provider: openai, model: x, price: { input: -1, output: 0 } }", "`price`: a price is"),
         ("m: { provider: openai, model: x, headers: { 'bad header': v } }", "`headers`: `bad header`"),

@@ -23,6 +23,11 @@ impl From<StoreError> for Refusal {
                 Self::new(StatusCode::SERVICE_UNAVAILABLE, "store_unavailable", detail)
                     .retry_after(RETRY_AFTER_S)
             }
+            StoreError::Busy(_) => {
+                tracing::warn!(%error, "a request was not begun");
+                let detail = "too many requests wait for the store already; this one was not begun. Send the same request again";
+                Self::new(StatusCode::SERVICE_UNAVAILABLE, "busy", detail).retry_after(RETRY_AFTER_S)
+            }
             StoreError::Full(_) => {
                 tracing::error!(%error, "the store is full");
                 let detail = "there is no room left to store this; nothing was changed and nothing ran. Free some space, then try again";
@@ -36,7 +41,18 @@ impl From<StoreError> for Refusal {
                     "a newer version of Holdpoint has written this run; ask an instance of that version";
                 Self::new(StatusCode::SERVICE_UNAVAILABLE, "newer_version", detail).retry_after(RETRY_AFTER_S)
             }
-            StoreError::Corrupt(_) | StoreError::Inconsistent(_) => Self::internal(&error),
+            StoreError::Corrupt(_) => Self::with_incident(
+                "unreadable",
+                "what is stored for this cannot be read, and trying again does not help; nothing was changed. The server's log says \
+                 what and where. Run `holdpoint doctor`; what is damaged comes back from a back-up (docs/operations.md)",
+                &error,
+            ),
+            StoreError::Inconsistent(_) => Self::with_incident(
+                "inconsistent",
+                "this contradicts what is stored, and trying again does not help; nothing was changed. The server's log says what \
+                 and why: it is a fault of the server, so please report it",
+                &error,
+            ),
         }
     }
 }
@@ -125,6 +141,18 @@ impl Refusal {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "stopping", detail).retry_after(RESTART_AFTER_S)
     }
 
+    pub(crate) fn not_writable(trouble: &StoreError) -> Self {
+        let why = match trouble {
+            StoreError::Full(_) => "there is no room left; free some space",
+            _ => "the server's log says why",
+        };
+        let detail = format!(
+            "nothing can be written to the store: {why}. What was acknowledged is stored. It is tried again every second, and this \
+             instance is ready when it works"
+        );
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, "not_writable", detail).retry_after(RETRY_AFTER_S)
+    }
+
     pub(crate) fn lease_lapsed() -> Self {
         let detail = "this instance could not renew its lease in time and begins nothing until it has; ask another one";
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "lease_lapsed", detail).retry_after(RETRY_AFTER_S)
@@ -147,6 +175,7 @@ mod tests {
         for (error, status) in [
             (StoreError::Unavailable(secret.into()), 503),
             (StoreError::CommitUnknown(secret.into()), 503),
+            (StoreError::Busy(secret.into()), 503),
             (StoreError::Locked { path: secret.into() }, 503),
             (StoreError::Full(secret.into()), 507),
             (StoreError::Corrupt(secret.into()), 500),
@@ -154,8 +183,14 @@ mod tests {
             (StoreError::Newer { what: secret.into(), found: 2, known: 1 }, 503),
             (StoreError::BadCursor, 400),
         ] {
+            // What another process or another instance can do passes for whoever asked.
+            let passes =
+                error.passes() || matches!(error, StoreError::Locked { .. } | StoreError::Newer { .. });
             let refusal = Refusal::from(error);
             assert_eq!(refusal.status().as_u16(), status);
+            // Who is told to try again can hope for something: the answer says when, and no other one does.
+            assert_eq!(passes, matches!(status, 503 | 507), "{refusal:?}");
+            assert_eq!(status == 503, format!("{refusal:?}").contains("retry-after"), "{refusal:?}");
             let said = format!("{refusal:?}");
             assert!(!said.contains("secret") && !said.contains("SELECT"), "{said}");
         }

@@ -98,7 +98,13 @@ impl Metrics {
             page.one(name, "counter", help, value);
         }
         let streams = self.streams_open.load(Ordering::Relaxed).max(0).unsigned_abs();
+        let writable = u64::from(runtime.write_trouble().is_none());
         for (name, help, value) in [
+            (
+                "holdpoint_store_writable",
+                "Whether the store can be written to, as far as is known.",
+                writable,
+            ),
             ("holdpoint_streams_open", "Event streams that are open.", streams),
             ("holdpoint_runs_live", "Runs in the hands of this process.", runtime.live_runs() as u64),
             ("holdpoint_runs_owned", "Runs that have an owner.", stats.running),

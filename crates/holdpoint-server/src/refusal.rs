@@ -38,11 +38,16 @@ impl Refusal {
 
     /// Something of ours went wrong. What it was stays in the log, under a number that is shown.
     pub(crate) fn internal(error: &dyn std::fmt::Display) -> Self {
+        Self::with_incident("internal", "something went wrong here; the server's log says what", error)
+    }
+
+    /// The same, where more can be said of it.
+    pub(crate) fn with_incident(code: &'static str, detail: &str, error: &dyn std::fmt::Display) -> Self {
         let incident = getrandom::u32().unwrap_or_default();
         let incident = format!("{incident:08x}");
-        tracing::error!(incident, %error, "a request failed");
-        let detail = format!("something went wrong here; the server's log says what, under {incident}");
-        Self::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", detail)
+        tracing::error!(incident, code, %error, "a request failed");
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, code, format!("{detail} (incident {incident})"))
+            .with("incident", incident)
     }
 
     /// A further member of the problem.

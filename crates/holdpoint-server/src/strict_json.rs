@@ -9,6 +9,7 @@ use std::fmt;
 use std::time::Duration;
 
 use holdpoint::core::arguments::ARGUMENTS_MAX_DEPTH;
+use holdpoint::core::limits::{TIME_MAX, TIME_MIN};
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
@@ -62,14 +63,17 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// Takes a field that is a time in whole milliseconds. None at all is no time: it would end what has not begun.
+    /// Takes a field that is a time in whole milliseconds, within the bounds of a configured one.
     pub(crate) fn milliseconds(&mut self, name: &str) -> Result<Option<Duration>, Refusal> {
         let Some(raw) = self.take(name) else { return Ok(None) };
-        match raw.get().parse::<u64>() {
-            Ok(ms) if ms > 0 => Ok(Some(Duration::from_millis(ms))),
-            Ok(_) | Err(_) => {
-                Err(bad(format!("`{name}` must be a whole number of milliseconds, at least 1")))
-            }
+        match raw.get().parse().map(Duration::from_millis) {
+            Ok(time) if (TIME_MIN..=TIME_MAX).contains(&time) => Ok(Some(time)),
+            Ok(_) | Err(_) => Err(bad(format!(
+                "`{name}` must be a whole number of milliseconds, from {} (1 second) to {} (3650 days); leave it out for what is \
+                 configured",
+                TIME_MIN.as_millis(),
+                TIME_MAX.as_millis()
+            ))),
         }
     }
 

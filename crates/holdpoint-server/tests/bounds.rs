@@ -16,7 +16,7 @@ fn agent() -> holdpoint::AgentBuilder {
     assistant(&Log::default(), one_call("pay", r#"{"sum":5}"#))
 }
 
-/// S-156: before a token is looked at, and before anything is parsed.
+/// Before a token is looked at, and before anything is parsed.
 #[tokio::test]
 async fn a_body_has_a_size_whatever_its_head_says() {
     let server = serve(agent()).await;
@@ -56,7 +56,39 @@ async fn a_body_has_a_size_whatever_its_head_says() {
     assert!(answer.is_empty() || answer.starts_with(b"HTTP/1.1 413"), "{}", String::from_utf8_lossy(&answer));
 }
 
-/// S-155
+/// A time that no person could mean is a mistake, and no time without an end.
+#[tokio::test]
+async fn a_time_that_a_client_gives_people_has_the_bounds_of_a_configured_one() {
+    let server = serve(agent()).await;
+    for ms in [
+        "0",
+        "-1",
+        "1.5",
+        "1e3",
+        "999",
+        "315360000001",
+        "18446744073709551615",
+        "18446744073709551616",
+        "\"5s\"",
+        "null",
+    ] {
+        let reply = server.post("/chat", &format!(r#"{{"query":"go","approvalTimeoutMs":{ms}}}"#)).await;
+        assert_eq!((reply.status, reply.code().as_str()), (400, "bad_json"), "{ms}");
+        let detail = reply.json()["detail"].as_str().unwrap().to_owned();
+        assert!(
+            detail.contains("`approvalTimeoutMs`")
+                && detail.contains("from 1000 ")
+                && detail.contains(" 315360000000 "),
+            "{detail}"
+        );
+    }
+    for ms in ["1000", "315360000000"] {
+        let reply = server.post("/chat", &format!(r#"{{"query":"go","approvalTimeoutMs":{ms}}}"#)).await;
+        assert_eq!(reply.status, 202, "{ms}");
+    }
+    assert_eq!(server.get("/v1/runs").await.json()["items"].as_array().unwrap().len(), 2);
+}
+
 #[tokio::test]
 async fn a_body_that_is_nested_too_deep_is_refused() {
     let server = serve(agent()).await;
@@ -76,7 +108,7 @@ async fn a_body_that_is_nested_too_deep_is_refused() {
     assert_eq!(server.status_of(&request).await, "pending");
 }
 
-/// S-168: https://github.com/tokio-rs/axum/issues/2741 - hyper's own timeout does nothing without a timer, and nothing at
+/// https://github.com/tokio-rs/axum/issues/2741 - hyper's own timeout does nothing without a timer, and nothing at
 /// all before the first byte.
 #[tokio::test]
 async fn slow_heads_are_closed_and_others_served_meanwhile() {
@@ -129,7 +161,7 @@ async fn a_slow_body_is_given_up() {
     assert_eq!((reply.status, reply.code().as_str()), (408, "body_too_slow"));
 }
 
-/// S-169, S-170: a reader that does not read costs a bounded buffer, is cut, and misses nothing that is stored; one that
+/// A reader that does not read costs a bounded buffer, is cut, and misses nothing that is stored; one that
 /// reads gets all of it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_slow_reader_is_cut_and_the_run_and_others_are_not_touched() {
@@ -205,7 +237,7 @@ async fn a_connection_whose_client_takes_nothing_is_broken_off() {
     assert_eq!(server.get("/v1/agents").await.status, 200);
 }
 
-/// S-240: many streams and a decision beside them, on one connection by prior knowledge.
+/// Many streams and a decision beside them, on one connection by prior knowledge.
 #[tokio::test]
 async fn over_http2_streams_do_not_starve_a_decision() {
     let server = serve(agent()).await;
@@ -246,7 +278,6 @@ async fn over_http2_streams_do_not_starve_a_decision() {
     assert_eq!(sender.send_request(foreign).await.unwrap().status().as_u16(), 421);
 }
 
-/// S-241
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn three_hundred_clients_come_back_at_once() {
     let server = serve(agent()).await;

@@ -39,21 +39,21 @@ const TABLE: &[Row] = &[
     (r#"{"requestId":"ID","decision":"decline"}"#, Accepted("decline"), Accepted("decline"), "decided"),
     (r#"{"requestId":"ID","decision":"decline","reason":"no","then":"stop"}"#, Accepted("decline"), Accepted("decline"), "decided"),
     (r#"{"requestId":"ID","decision":"feedback","reason":"use the other account"}"#, Accepted("feedback"), Accepted("feedback"), "decided"),
-    // S-021: not what is pending.
+    // Not what is pending.
     (r#"{"requestId":"ID","decision":"approve","digest":"D1"}"#, NotAccepted("stale_request"), Refused(409, "stale_request"), "pending"),
     (r#"{"requestId":"ID","decision":"decline","digest":"sha256:0000000000000000000000000000000000000000000000000000000000000000"}"#, NotAccepted("stale_request"), Refused(409, "stale_request"), "pending"),
-    // S-148: `approve` goes with nothing else, known or unknown.
+    // `approve` goes with nothing else, known or unknown.
     (r#"{"requestId":"ID","decision":"approve","digest":"DIGEST","arguments":{"sum":1}}"#, Refused(400, "wrong_companion"), Refused(400, "wrong_companion"), "pending"),
     (r#"{"requestId":"ID","decision":"approve","digest":"DIGEST","answers":{}}"#, Refused(400, "wrong_companion"), Refused(400, "wrong_companion"), "pending"),
     (r#"{"requestId":"ID","decision":"approve","digest":"DIGEST","result":1}"#, Refused(400, "wrong_companion"), Refused(400, "wrong_companion"), "pending"),
     (r#"{"requestId":"ID","decision":"approve","digest":"DIGEST","then":"stop"}"#, Refused(400, "wrong_companion"), Refused(400, "wrong_companion"), "pending"),
     (r#"{"requestId":"ID","decision":"approve","digest":"DIGEST","args":{"sum":1}}"#, Refused(400, "unknown_field"), Refused(400, "unknown_field"), "pending"),
     (r#"{"requestId":"ID","decision":"approve","digest":"DIGEST","bypassApproval":true}"#, Refused(400, "unknown_field"), Refused(400, "unknown_field"), "pending"),
-    // S-144: a key twice, outside and inside.
+    // A key twice, outside and inside.
     (r#"{"requestId":"ID","decision":"decline","decision":"approve","digest":"DIGEST"}"#, Refused(400, "bad_json"), Refused(400, "bad_json"), "pending"),
     (r#"{"requestId":"ID","decision":"approve_with","arguments":{"sum":1,"sum":2},"digest":"DIGEST"}"#, Refused(400, "bad_json"), Refused(400, "bad_json"), "pending"),
     (r#"{"requestId":"ID","decision":"approve_with","arguments":"{\"sum\":1,\"sum\":2}","digest":"DIGEST"}"#, Refused(422, "invalid_arguments"), Refused(422, "invalid_arguments"), "pending"),
-    // S-147: anything but an explicit approve. Another string declines on one route, and is refused on the other.
+    // Anything but an explicit approve. Another string declines on one route, and is refused on the other.
     (r#"{"requestId":"ID","decision":"Approve"}"#, Accepted("decline"), Refused(422, "wrong_decision"), ""),
     (r#"{"requestId":"ID","decision":"APPROVE"}"#, Accepted("decline"), Refused(422, "wrong_decision"), ""),
     (r#"{"requestId":"ID","decision":" approve"}"#, Accepted("decline"), Refused(422, "wrong_decision"), ""),
@@ -88,7 +88,7 @@ const TABLE: &[Row] = &[
     (r#"{"requestId":"ID","decision":"decline","then":"halt"}"#, Refused(400, "bad_then"), Refused(400, "bad_then"), "pending"),
     (r#"{"requestId":"ID","decision":"approve_with","arguments":[],"digest":"DIGEST"}"#, Refused(400, "bad_json"), Refused(400, "bad_json"), "pending"),
     (r#"{"requestId":"ID","decision":"approve_with","arguments":null,"digest":"DIGEST"}"#, Refused(400, "bad_json"), Refused(400, "bad_json"), "pending"),
-    // S-034: an edit that does not fit. Neither the edited nor the original call runs.
+    // An edit that does not fit. Neither the edited nor the original call runs.
     (r#"{"requestId":"ID","decision":"approve_with","arguments":{"sum":"lots"},"digest":"DIGEST"}"#, Refused(422, "invalid_arguments"), Refused(422, "invalid_arguments"), "pending"),
     (r#"{"requestId":"ID","decision":"approve_with","arguments":{"sum":100000},"digest":"DIGEST"}"#, Refused(422, "invalid_arguments"), Refused(422, "invalid_arguments"), "pending"),
     (r#"{"requestId":"ID","decision":"approve_with","arguments":"{\"sum\":7","digest":"DIGEST"}"#, Refused(422, "invalid_arguments"), Refused(422, "invalid_arguments"), "pending"),
@@ -97,7 +97,7 @@ const TABLE: &[Row] = &[
     (r#"{"requestId":"ID","decision":"ran","result":"ok"}"#, Refused(422, "wrong_decision"), Refused(422, "wrong_decision"), "pending"),
     (r#"{"requestId":"ID","decision":"leave"}"#, Refused(422, "wrong_decision"), Refused(422, "wrong_decision"), "pending"),
     (r#"{"requestId":"ID","decision":"answer","answers":{"q":{}}}"#, Refused(422, "wrong_decision"), Refused(422, "wrong_decision"), "pending"),
-    // S-022: without a digest the stored one is meant on one route; the other asks for it.
+    // Without a digest the stored one is meant on one route; the other asks for it.
     (r#"{"requestId":"ID","decision":"approve"}"#, Accepted("approve"), Refused(400, "digest_required"), ""),
     (r#"{"requestId":"ID","decision":"approve_with","arguments":{"sum":7}}"#, Accepted("approve_with"), Refused(400, "digest_required"), ""),
     // Two names for two fields, on one route.
@@ -236,7 +236,6 @@ async fn a_late_decision_is_refused_and_nothing_runs() {
     assert!(log.calls().is_empty());
 }
 
-/// S-044
 #[tokio::test]
 async fn an_approve_of_a_cancelled_run_executes_nothing() {
     let log = Log::default();
@@ -247,14 +246,16 @@ async fn an_approve_of_a_cancelled_run_executes_nothing() {
     let reply = server.approve(&request).await;
     let run = server.ended(&run_of(&request)).await;
     // The cancel was durable first, whether or not the run has closed the request yet.
-    assert!(matches!(reply.status, 200 | 409), "{reply:?}");
+    assert_eq!((reply.status, reply.code().as_str()), (409, "already_decided"), "{reply:?}");
+    assert_eq!(reply.json()["decision"], "cancelled");
+    assert_eq!(server.status_of(&request).await, "cancelled");
     assert_eq!(run["finish"], "cancelled");
     assert!(log.calls().is_empty());
     assert_eq!(server.post(&cancel, "{}").await.json()["status"], "ended");
     assert_eq!(server.post("/v1/runs/0f5a3c1e-7d64-4c53-9d61-5b7e5a1f0c11/cancel", "{}").await.status, 404);
 }
 
-/// S-026, S-028, S-029: two calls of one tool, whatever ids the model gave them.
+/// Two calls of one tool, whatever ids the model gave them.
 #[tokio::test]
 async fn a_decision_reaches_one_call_whatever_the_models_ids_are() {
     for ids in [["c1", "c2"], ["c1", "c1"], ["", ""]] {
@@ -283,7 +284,6 @@ async fn a_decision_reaches_one_call_whatever_the_models_ids_are() {
     }
 }
 
-/// S-032
 #[tokio::test]
 async fn a_double_click_with_one_key_gets_one_answer_twice() {
     let log = Log::default();
@@ -319,6 +319,8 @@ async fn a_double_click_with_one_key_gets_one_answer_twice() {
     assert_eq!(log.calls().len(), 1);
     let events = server.events(&format!("/v1/runs/{}/events", run_of(&request))).await.rest().await;
     assert_eq!(events.iter().filter(|frame| frame.kind() == "decision").count(), 1);
+    let record = server.get(&format!("/v1/audit?run={}", run_of(&request))).await.body;
+    assert_eq!(record.matches("approve via=human").count(), 1, "{record}");
 }
 
 /// A refusal that came of the request's state is an answer like any other; one that came of the body is not kept.
@@ -350,7 +352,7 @@ async fn twelve_identical_decisions_at_once_have_one_effect() {
     assert_eq!(log.calls().len(), 1);
 }
 
-/// S-033, one server. https://github.com/extra-org/extra/issues/139 is about such a race.
+/// On one server. https://github.com/extra-org/extra/issues/139 is about such a race.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn of_two_opposite_decisions_at_once_one_wins_and_the_loser_is_told() {
     let log = Log::default();
@@ -380,7 +382,7 @@ async fn of_two_opposite_decisions_at_once_one_wins_and_the_loser_is_told() {
     }
 }
 
-/// S-038: equal in meaning is not the same text.
+/// Equal in meaning is not the same text.
 #[tokio::test]
 async fn an_edited_text_runs_byte_for_byte() {
     for edited in [r#"{ "sum" : 7 }"#, "{\n  \"sum\": 7\n}", r#"{"sum":7.0}"#, r#"{"s\u0075m":7}"#] {
@@ -397,7 +399,6 @@ async fn an_edited_text_runs_byte_for_byte() {
     }
 }
 
-/// S-049
 #[tokio::test]
 async fn feedback_that_says_go_ahead_runs_nothing() {
     let log = Log::default();
@@ -409,7 +410,7 @@ async fn feedback_that_says_go_ahead_runs_nothing() {
     assert!(log.calls().is_empty());
 }
 
-/// S-153, and the bound of a reason.
+/// A reason has a bound, and within it any character.
 #[tokio::test]
 async fn a_reason_is_kept_whole_or_refused() {
     let server = serve(assistant(&Log::default(), one_call("pay", r#"{"sum":5}"#))).await;
@@ -423,7 +424,7 @@ async fn a_reason_is_kept_whole_or_refused() {
     assert_eq!(server.get(&path).await.json()["decision"]["reason"], reason);
 }
 
-/// S-119: link scanners fetch every link before a person does.
+/// Link scanners fetch every link before a person does.
 #[tokio::test]
 async fn getting_a_decision_decides_nothing() {
     let server = serve(assistant(&Log::default(), one_call("pay", r#"{"sum":5}"#))).await;
@@ -459,7 +460,7 @@ impl holdpoint::Permission for UpTo {
     }
 }
 
-/// S-035: an edit goes through the caller's permission as what it has become.
+/// An edit goes through the caller's permission as what it has become.
 #[tokio::test]
 async fn an_edit_to_what_the_caller_may_not_do_is_refused_and_the_request_stays() {
     let log = Log::default();

@@ -48,7 +48,7 @@ async fn nothing_but_its_health_answers_without_the_operators_token() {
         ("Authorization", format!("Bearer  {token}")),
         ("Authorization", token.clone()),
         ("Authorization", format!("Basic {token}")),
-        // S-121, S-133: a browser would send these by itself, or write them down.
+        // A browser would send these by itself, or write them down.
         ("Cookie", format!("token={token}; Authorization=Bearer {token}")),
         ("X-Api-Key", token.clone()),
     ];
@@ -78,7 +78,6 @@ async fn nothing_but_its_health_answers_without_the_operators_token() {
     assert!(log.calls().is_empty());
 }
 
-/// S-123
 #[tokio::test]
 async fn a_name_that_is_not_ours_is_turned_away_on_every_route() {
     let (_, server) = plain().await;
@@ -110,7 +109,6 @@ async fn a_name_that_is_not_ours_is_turned_away_on_every_route() {
     assert_eq!(server.request("GET", &absolute).send().await.status, 421);
 }
 
-/// S-121, S-134
 #[tokio::test]
 async fn a_page_of_another_origin_can_neither_send_nor_read() {
     let log = Log::default();
@@ -165,7 +163,6 @@ async fn a_page_of_another_origin_can_neither_send_nor_read() {
     }
 }
 
-/// S-121, S-173
 #[tokio::test]
 async fn a_body_that_is_not_plain_json_is_not_read() {
     let (log, server) = plain().await;
@@ -208,7 +205,6 @@ async fn a_body_that_is_not_plain_json_is_not_read() {
     assert_eq!(log.calls().len(), 1);
 }
 
-/// S-125, S-133, S-136
 #[tokio::test]
 async fn every_answer_says_what_may_be_done_with_it() {
     let (_, server) = plain().await;

@@ -199,7 +199,6 @@ async fn figures_are_told_in_the_text_format() {
     assert!(server.get("/metrics").await.body.contains("\nholdpoint_pending 0\n"));
 }
 
-/// S-181
 #[tokio::test]
 async fn lists_are_bounded_and_a_cursor_is_good_for_its_own_list() {
     let server = serve(assistant(&Log::default(), one_call("pay", r#"{"sum":5}"#))).await;

@@ -116,7 +116,7 @@ async fn a_call_that_was_cut_off_is_asked_about_and_answered_on_both_routes() {
     }
 }
 
-/// S-232: many at once on one file, none of which is told that the database is busy.
+/// Many at once on one file, none of which is told that the database is busy.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sixty_four_decisions_at_once_are_all_taken() {
     let folder = tempfile::tempdir().unwrap();
@@ -127,6 +127,7 @@ async fn sixty_four_decisions_at_once_are_all_taken() {
     let replies =
         futures_util::future::join_all(requests.iter().map(|request| server.approve(request))).await;
     assert!(replies.iter().all(|reply| reply.status == 200), "{replies:?}");
+    assert!(server.get("/metrics").await.body.contains("\nholdpoint_store_wal_bytes "));
     for request in &requests {
         server.ended(&run_of(request)).await;
     }

@@ -20,7 +20,7 @@ async fn on(store: &Arc<Failing>, log: &Log) -> Running {
     serve_runtime(runtime, config()).await
 }
 
-/// S-236, at the server: a decision that is not durable is not accepted, and runs nothing; when there is room again, the
+/// A decision that is not durable is not accepted, and runs nothing; when there is room again, the
 /// same decision goes through.
 #[tokio::test]
 async fn a_decision_that_cannot_be_stored_is_not_accepted_and_can_be_sent_again() {
@@ -81,12 +81,116 @@ async fn a_server_whose_store_is_away_lives_and_is_not_ready() {
         let reply = server.get(path).await;
         assert_eq!((reply.status, reply.code().as_str()), (503, "store_unavailable"), "{path}");
     }
-    store.fail_reads(Some(Error::Corrupt(SECRET.into())));
-    let reply = server.get("/v1/runs").await;
-    assert_eq!((reply.status, reply.code().as_str()), (500, "internal"));
-    assert!(!reply.body.contains("secret"));
     store.fail_reads(None);
     assert_eq!(server.get("/readyz").await.status, 200);
+}
+
+/// Learned from what really failed: as long as nothing does, nothing is written to find out.
+#[tokio::test]
+async fn a_server_that_cannot_write_is_not_ready_until_it_can() {
+    for error in [Error::Full(SECRET.into()), Error::Unavailable(SECRET.into())] {
+        let (store, log) = (Failing::new(), Log::default());
+        let server = on(&store, &log).await;
+        let request = server.suspended().await;
+        for _ in 0..3 {
+            assert_eq!(server.get("/readyz").await.status, 200);
+        }
+        assert_eq!(store.probes(), 0);
+        store.fail_writes(Some(error));
+        assert!(server.approve(&request).await.status >= 500);
+        let is = async |status: u16| {
+            let seen = async { while server.get("/readyz").await.status != status {} };
+            tokio::time::timeout(Duration::from_secs(20), seen).await.expect("readiness did not change");
+        };
+        is(503).await;
+        let reply = server.get("/readyz").await;
+        assert_eq!((reply.code().as_str(), reply.header("retry-after")), ("not_writable", Some("1")));
+        assert!(!reply.body.contains("secret"), "{}", reply.body);
+        assert_eq!(server.get("/healthz").await.status, 200);
+        assert!(server.get("/metrics").await.body.contains("\nholdpoint_store_writable 0\n"));
+        store.fail_writes(None);
+        is(200).await;
+        assert!(server.get("/metrics").await.body.contains("\nholdpoint_store_writable 1\n"));
+        assert_eq!(server.approve(&request).await.status, 200);
+    }
+}
+
+/// The line for a connection is full: said as what it is, with when to come again; nothing was begun, and nothing is kept of it.
+#[tokio::test]
+async fn what_was_not_begun_because_too_much_waits_can_be_sent_again() {
+    let (store, log) = (Failing::new(), Log::default());
+    let server = on(&store, &log).await;
+    let request = server.suspended().await;
+    let run = run_of(&request);
+    let busy = Error::Busy(SECRET.into());
+    store.fail_reads(Some(busy.clone()));
+    store.fail_writes(Some(busy));
+    let lenient = json!({"requestId": request["requestId"], "decision": "approve"}).to_string();
+    for reply in [
+        server.approve(&request).await,
+        server.post("/chat/approval", &lenient).await,
+        server.post("/chat", r#"{"query":"go"}"#).await,
+        server.get(&format!("/v1/runs/{run}")).await,
+        server.get("/v1/interactions?status=pending").await,
+    ] {
+        assert_eq!((reply.status, reply.code().as_str()), (503, "busy"));
+        assert_eq!(reply.header("retry-after"), Some("1"));
+        let detail = reply.json()["detail"].as_str().unwrap().to_owned();
+        assert!(detail.contains("was not begun") && !detail.contains("secret"), "{detail}");
+    }
+    // A stream is put off, so that a browser comes back by itself.
+    for path in [format!("/v1/runs/{run}/events"), "/v1/interactions/events".to_owned()] {
+        let reply = server.get(&path).await;
+        assert_eq!(reply.status, 200);
+        assert!(
+            reply.body.contains("\"closing\"") && reply.body.contains("\"unavailable\""),
+            "{}",
+            reply.body
+        );
+    }
+    store.fail_reads(None);
+    // Readiness is about the store, and the store is there.
+    assert_eq!(
+        (server.get("/readyz").await.status, server.status_of(&request).await.as_str()),
+        (200, "pending")
+    );
+    store.fail_writes(None);
+    assert_eq!(server.approve(&request).await.status, 200);
+}
+
+/// Not a store that is away: trying again would never help, so nobody is told to.
+#[tokio::test]
+async fn what_cannot_be_read_is_no_store_that_is_away() {
+    for (error, code) in
+        [(Error::Corrupt(SECRET.into()), "unreadable"), (Error::Inconsistent(SECRET.into()), "inconsistent")]
+    {
+        let (store, log) = (Failing::new(), Log::default());
+        let server = on(&store, &log).await;
+        let request = server.suspended().await;
+        let run = run_of(&request);
+        store.fail_reads(Some(error.clone()));
+        let events = server.get(&format!("/v1/runs/{run}/events")).await;
+        let read = server.get(&format!("/v1/runs/{run}")).await;
+        store.fail_reads(None);
+        store.fail_writes(Some(error));
+        let (decided, started) =
+            (server.approve(&request).await, server.post("/chat", r#"{"query":"go"}"#).await);
+        for reply in [&events, &read, &decided, &started] {
+            assert_eq!((reply.status, reply.code().as_str()), (500, code));
+            assert_eq!(reply.header("retry-after"), None);
+            let said = reply.json();
+            assert_eq!(said["type"], format!("urn:holdpoint:problem:{code}"));
+            assert!(!reply.body.contains("secret") && !reply.body.contains("SELECT"), "{}", reply.body);
+            if code == "unreadable" {
+                let detail = said["detail"].as_str().unwrap();
+                assert!(detail.contains("holdpoint doctor") && detail.contains("back-up"), "{detail}");
+                assert!(detail.contains(said["incident"].as_str().unwrap()), "{detail}");
+            }
+        }
+        store.fail_writes(None);
+        assert_eq!(server.status_of(&request).await, "pending");
+        assert!(log.calls().is_empty());
+    }
 }
 
 /// The stream lives on while the store is away, and shows what came of it.

@@ -60,7 +60,7 @@ async fn a_stream_until_suspended_ends_also_where_the_run_waits_again_without_an
     }
 }
 
-/// S-130, S-131: two listeners from the start and one that comes late see the same log.
+/// Two listeners from the start and one that comes late see the same log.
 #[tokio::test]
 async fn everybody_who_watches_gets_every_event() {
     let log = Log::default();
@@ -88,7 +88,7 @@ async fn everybody_who_watches_gets_every_event() {
     assert_eq!(whole.last().unwrap().1["type"], "finish");
 }
 
-/// SEMANTICS 29, and S-241 for the spread of retries: whoever comes back with the last number misses nothing.
+/// SEMANTICS 29: whoever comes back with the last number misses nothing.
 #[tokio::test]
 async fn coming_back_at_every_number_gives_the_same_log() {
     let log = Log::default();
@@ -155,7 +155,7 @@ async fn coming_back_at_every_number_gives_the_same_log() {
     assert_eq!((done.status, done.body.as_str()), (204, ""));
 }
 
-/// S-128: another run's number, or none.
+/// Another run's number, or none.
 #[tokio::test]
 async fn a_number_that_is_not_of_this_run_is_refused() {
     let server = serve(assistant(&Log::default(), one_call("pay", r#"{"sum":5}"#))).await;
@@ -208,7 +208,7 @@ async fn a_stream_until_suspended_ends_where_a_person_is_needed_and_goes_on_from
     assert_eq!((bad.status, bad.code().as_str()), (400, "bad_query"));
 }
 
-/// S-238, S-239: nothing holds the first bytes or the heartbeat back, whatever the client would accept.
+/// Nothing holds the first bytes or the heartbeat back, whatever the client would accept.
 #[tokio::test]
 async fn a_quiet_stream_says_that_it_lives() {
     let config = ServerConfig { heartbeat: Duration::from_millis(100), ..config() };
@@ -232,7 +232,7 @@ async fn a_quiet_stream_says_that_it_lives() {
     const { assert!(HEARTBEAT_INTERVAL.as_secs() < 30) };
 }
 
-/// S-127: text of a model never becomes a field of the stream.
+/// Text of a model never becomes a field of the stream.
 #[tokio::test]
 async fn names_and_ids_of_a_model_cannot_forge_an_event() {
     let forged =

@@ -2,10 +2,15 @@
 
 use std::time::Duration;
 
+use crate::{Error, Result};
+
 /// How many small commits are measured.
 pub(crate) const COMMITS: u32 = 200;
 /// The longest a measurement takes; on a slow disk fewer commits have to do.
 pub(crate) const MEASURE_MAX: Duration = Duration::from_secs(10);
+
+/// How long what is stored is read through.
+pub(crate) const READ_MAX: Duration = Duration::from_secs(10);
 
 /// What a look at a database found.
 #[derive(Debug, Clone, PartialEq)]
@@ -32,6 +37,39 @@ pub struct Checkup {
     pub oldest_transaction: Option<Duration>,
     /// What is stored; `None` where there is no schema, or a newer one.
     pub stored: Option<StoredFigures>,
+    /// Whether it can be read; `None` where the schema is not the one known here.
+    pub read: Option<ReadThrough>,
+}
+
+/// What came of reading the requests that wait, and the runs.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ReadThrough {
+    /// How many were read.
+    pub looked_at: u64,
+    /// Whether those are all; else the time was over.
+    pub all: bool,
+    /// How many of them cannot be read.
+    pub unreadable: u64,
+    /// What the first ones are, and why.
+    pub first: Vec<String>,
+}
+
+/// How many that cannot be read are named.
+const NAMED_MAX: usize = 10;
+
+impl ReadThrough {
+    pub(crate) fn saw<T>(&mut self, read: Result<T>) {
+        self.looked_at += 1;
+        match read {
+            Ok(_) | Err(Error::Newer { .. }) => {}
+            Err(error) => {
+                self.unreadable += 1;
+                if self.first.len() < NAMED_MAX {
+                    self.first.push(error.to_string());
+                }
+            }
+        }
+    }
 }
 
 /// Whether an instance would hear the others.

@@ -6,6 +6,9 @@ pub enum Error {
     /// The database cannot be reached, or gave up; the same call can succeed later.
     #[error("the store cannot be reached: {0}")]
     Unavailable(String),
+    /// Too many operations wait for the database already: this one was not begun, and can be when there are fewer.
+    #[error("too much waits for the store: {0}")]
+    Busy(String),
     /// There is no room left.
     #[error("the store is full: {0}; free some space, nothing was lost and nothing ran")]
     Full(String),
@@ -27,7 +30,7 @@ pub enum Error {
         /// The newest version known here.
         known: u32,
     },
-    /// What is stored cannot be read.
+    /// What is stored cannot be read: a row, or the schema around it, is not what this version writes. Trying again does not help.
     #[error("what is stored cannot be read: {0}")]
     Corrupt(String),
     /// What was to be written contradicts what is stored, or itself: a second claim on one attempt, a claim without its
@@ -43,10 +46,26 @@ pub enum Error {
 }
 
 impl Error {
+    /// The same, saying what it is that cannot be read.
+    #[cfg(any(feature = "sqlite", feature = "postgres"))]
+    pub(crate) fn about(self, what: impl std::fmt::Display) -> Self {
+        match self {
+            Self::Corrupt(why) => Self::Corrupt(format!("{what}: {why}")),
+            Self::Unavailable(_)
+            | Self::Busy(_)
+            | Self::Full(_)
+            | Self::Locked { .. }
+            | Self::Newer { .. }
+            | Self::Inconsistent(_)
+            | Self::BadCursor
+            | Self::CommitUnknown(_) => self,
+        }
+    }
+
     /// Whether the same call can succeed later, with nothing changed but the time.
     pub fn passes(&self) -> bool {
         match self {
-            Self::Unavailable(_) | Self::Full(_) | Self::CommitUnknown(_) => true,
+            Self::Unavailable(_) | Self::Busy(_) | Self::Full(_) | Self::CommitUnknown(_) => true,
             Self::Locked { .. }
             | Self::Newer { .. }
             | Self::Corrupt(_)

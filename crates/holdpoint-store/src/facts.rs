@@ -5,14 +5,14 @@ use holdpoint_core::digest::CallDigest;
 use holdpoint_core::run::{AuditRecord, ClosedBy, Opened};
 use holdpoint_core::terms::{Due, Terms};
 use holdpoint_protocol::{
-    ActorId, AgentName, By, CallId, DecisionEvent, DecisionView, DecisionWord, Event, EventBody,
-    InteractionKind, InteractionStatus, Notice, Reminder, RequestId, RuleUsed, RunId, Then, Timestamp, Via,
+    ActorId, By, CallId, DecisionEvent, DecisionView, DecisionWord, Event, EventBody, InteractionKind,
+    InteractionStatus, Notice, Reminder, RequestId, RuleUsed, RunId, Then, Timestamp, Via,
 };
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use crate::cursor::hex;
-use crate::{Decide, DecideReply, RequestHead, RuleRelease};
+use crate::{Decide, DecideReply, Loaded, Next, RequestHead, RuleRelease, Step};
 
 /// A request as every store keeps it.
 #[derive(Debug, Clone)]
@@ -95,13 +95,14 @@ impl Request {
         Some(self.terms.due(planned, now))
     }
 
-    pub(crate) fn head(&self, agent: Option<AgentName>) -> RequestHead {
+    /// What somebody must know of it to decide it.
+    pub(crate) fn head(&self, loaded: Option<Loaded>) -> RequestHead {
         RequestHead {
             run: self.run(),
-            agent,
             kind: self.kind,
             status: self.status,
             opened_at: self.opened_at,
+            loaded: loaded.map(Box::new),
         }
     }
 
@@ -180,6 +181,15 @@ pub(crate) fn judge(
             Some(Closure::Decided(_) | Closure::Otherwise(_)) | None,
         ) => conflict(),
     }
+}
+
+/// Whether the step that comes with a decision follows from it: the run is still as it was when the step was made, and
+/// nobody has it in hand.
+pub(crate) fn follows(decide: &Decide, is_free: bool, epoch: u64, next_seq: u64) -> bool {
+    let follows = |step: &Step<'_>| {
+        step.next == Next::Suspend && step.epoch == epoch && step.expected_seq == next_seq + 1
+    };
+    is_free && decide.step.as_deref().is_some_and(follows)
 }
 
 fn decision(request: &Request, decide: &Decide, now: Timestamp) -> Decision {

@@ -36,11 +36,12 @@ mod tidy;
 mod version;
 mod view;
 mod views;
+mod wrap;
 mod writes;
 
 pub use bell::{BELLS_MAX, Bell, Hearing, Ring, Standing};
 #[cfg(any(feature = "sqlite", feature = "postgres"))]
-pub use checkup::{Checkup, CommitFigures, Listening, StoredFigures};
+pub use checkup::{Checkup, CommitFigures, Listening, ReadThrough, StoredFigures};
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use effects::{EffectEnd, EffectKey, EffectRecord, EffectUse, RecordedEffect};
 pub use error::*;
@@ -55,3 +56,4 @@ pub use sqlite::{SqliteStore, checkup_sqlite};
 pub use store::*;
 pub use tidy::{KEY_KEPT, Tidied, Tidy};
 pub use view::*;
+pub use wrap::{Call, Doing, Wrap};

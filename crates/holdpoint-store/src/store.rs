@@ -10,9 +10,9 @@ use holdpoint_core::message::Message;
 use holdpoint_core::run::{AuditRecord, Closed, LedgerLine, Opened, Run};
 use holdpoint_core::tool::ToolDefinition;
 use holdpoint_protocol::{
-    ActorId, AgentName, By, ConversationId, DecisionView, DecisionWord, Event, InstanceId, Interaction,
-    InteractionKind, InteractionStatus, Page, Pending, RawJson, RequestId, RuleUsed, RunId, RunView,
-    TenantId, Then, Timestamp,
+    ActorId, By, ConversationId, DecisionView, DecisionWord, Event, InstanceId, Interaction, InteractionKind,
+    InteractionStatus, Page, Pending, RawJson, RequestId, RuleUsed, RunId, RunView, TenantId, Then,
+    Timestamp,
 };
 use tokio::sync::broadcast;
 
@@ -64,6 +64,12 @@ pub trait Store: EffectRecord + Tidy {
     /// The clock that decides.
     async fn now(&self) -> Result<Timestamp>;
 
+    /// Writes something that means nothing to anybody, as large as a usual step: whether anything can be written. For when it could
+    /// not, and not to be asked all the time.
+    async fn probe(&self) -> Result<()> {
+        Ok(())
+    }
+
     /// Stores a new run with its first step. The run is owned by this instance, at epoch 1.
     async fn start(&self, cx: &Context, start: StartRun) -> Result<Started>;
 
@@ -89,7 +95,7 @@ pub trait Store: EffectRecord + Tidy {
     async fn release(&self, cx: &Context, run: RunId, epoch: u64, after_ms: u64) -> Result<()>;
 
     /// Decides a request: one compare-and-set, one commit. When the run has no owner, this instance takes it in the
-    /// same statement, and from then on it stands as running, not as suspended.
+    /// same statement, and from then on it stands as running, not as suspended - unless [`Decide::step`] is stored with it.
     async fn decide(&self, cx: &Context, decide: Decide) -> Result<DecideReply>;
 
     /// Keeps what a call brought after its run was taken over with the open question what became of it: evidence, and not its
@@ -148,7 +154,7 @@ pub trait Store: EffectRecord + Tidy {
         limit: usize,
     ) -> Result<Option<NumberedEvents>>;
 
-    /// What somebody must know of a request to decide it, without what it shows.
+    /// What somebody must know of a request to decide it, without what it shows; and its run, as long as it is open.
     async fn request(&self, cx: &Context, request: RequestId) -> Result<Option<RequestHead>>;
 
     /// Those of these runs that have later events than the one that is known of them. A run that is not there has none.
@@ -353,18 +359,18 @@ pub struct Loaded {
 }
 
 /// A request, without what it shows.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct RequestHead {
     /// The run that waits for it.
     pub run: RunId,
-    /// The run's agent; none where a newer version has written the run.
-    pub agent: Option<AgentName>,
     /// What kind it is.
     pub kind: InteractionKind,
     /// How it stands.
     pub status: InteractionStatus,
     /// When it opened.
     pub opened_at: Timestamp,
+    /// The run as it stands, where the request is open; none where a newer version has written it.
+    pub loaded: Option<Box<Loaded>>,
 }
 
 /// A run this instance has just become the owner of.
@@ -399,6 +405,10 @@ pub struct Decide {
     pub then: Then,
     /// Whoever takes the decision knows that what would run is not what was shown any more: it is refused as stale.
     pub redefined: bool,
+    /// The run's step after this decision, where that leaves it suspended: made of the run as it is until then, with the
+    /// epoch that it has and the number after the decision's event. As long as nothing else was stored of the run and nobody
+    /// owns it, the two are stored as one and nobody takes it ([`Owner::Nobody`]). A store may leave it out.
+    pub step: Option<Box<Step<'static>>>,
 }
 
 /// A request whose deadline has passed, and which a preset is to be asked about.
@@ -467,6 +477,8 @@ pub struct Noted {
     pub event: Arc<Event>,
     /// Who carries the run on.
     pub owner: Owner,
+    /// The run's epoch: where this instance owns it, the one to write at.
+    pub epoch: u64,
 }
 
 /// Who carries a run on after a fact.

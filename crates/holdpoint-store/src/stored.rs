@@ -4,12 +4,13 @@ use holdpoint_core::decision::{CancelKind, Fact};
 use holdpoint_core::digest::CallDigest;
 use holdpoint_core::run::Run;
 use holdpoint_core::terms::Terms;
-use holdpoint_protocol::{ActorId, AgentName, InteractionStatus, RequestId, RunId, TenantId, Timestamp};
+use holdpoint_protocol::{ActorId, InteractionStatus, RequestId, RunId, TenantId, Timestamp};
+use sha2::{Digest, Sha256};
 
 use crate::compact::{self, FactRef};
 use crate::facts::{Closure, Request};
 use crate::version::snapshot_version;
-use crate::{Context, Error, PresetDue, Result};
+use crate::{Context, Error, Loaded, PresetDue, Result};
 
 /// The control state; one that a newer version wrote is left alone.
 pub(crate) fn snapshot(run: RunId, version: u32, bytes: &[u8]) -> Result<Run> {
@@ -17,16 +18,12 @@ pub(crate) fn snapshot(run: RunId, version: u32, bytes: &[u8]) -> Result<Run> {
     compact::read(run, bytes)
 }
 
-/// The agent of a run, of whose control state nothing else is read; none where a newer version has written it.
-pub(crate) fn agent(run: RunId, version: u32, bytes: &[u8]) -> Result<Option<AgentName>> {
-    #[derive(serde::Deserialize)]
-    struct Named {
-        agent: AgentName,
+/// What is needed of a run to decide a request of it; none where a newer version has written it: then only the request is.
+pub(crate) fn unless_newer(loaded: Result<Option<Loaded>>) -> Result<Option<Loaded>> {
+    match loaded {
+        Err(Error::Newer { .. }) => Ok(None),
+        loaded => loaded,
     }
-    if check_version(run, version).is_err() {
-        return Ok(None);
-    }
-    compact::read::<Named>(run, bytes).map(|named| Some(named.agent))
 }
 
 fn check_version(run: RunId, version: u32) -> Result<()> {
@@ -75,6 +72,28 @@ pub(crate) fn preset_due(
     let actor = ActorId::new(actor).map_err(|_| corrupt("a name"))?;
     Ok(PresetDue { cx: Context { tenant, actor }, run, request, preset })
 }
+
+/// What a list or a scan makes of a row: one that cannot be read stands in nobody's way, and is left out. Asked for by itself
+/// it is refused with the reason. What a newer version wrote is nothing amiss; anything else is said each time.
+pub(crate) fn readable<T>(read: Result<T>) -> Result<Option<T>> {
+    match read {
+        Ok(item) => Ok(Some(item)),
+        Err(Error::Newer { .. }) => Ok(None),
+        Err(error @ Error::Corrupt(_)) => {
+            tracing::error!(%error, "left out; `holdpoint doctor` says what else cannot be read");
+            Ok(None)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// What a probe writes, in the place of a set of tools that no run has: as large as a usual step, and not to be made smaller.
+pub(crate) fn ballast() -> Vec<u8> {
+    (0..512_u32).flat_map(|n| Sha256::digest(n.to_be_bytes()).to_vec()).collect()
+}
+
+/// The digest it stands under: no set of tools has one so short.
+pub(crate) const BALLAST_DIGEST: &[u8] = &[0];
 
 /// What a fact says, with the request it is about.
 pub(crate) fn fact(

@@ -233,6 +233,7 @@ fn the_log_is_short_again_once_a_stuck_reader_is_gone() {
             n += 1;
             assert!(n < 2_000, "the log does not grow beside a reader: {}", log());
         }
+        assert_eq!(bed.store.stats().await.unwrap().wal_bytes, Some(log()), "and an operator sees it grow");
         drop(stuck);
         for more in 0..8 {
             write(n + more).await;

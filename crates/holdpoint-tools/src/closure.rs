@@ -5,6 +5,7 @@ use std::future::Future;
 use std::pin::Pin;
 
 use async_trait::async_trait;
+use holdpoint_core::terms::AtMost;
 use holdpoint_core::tool::{EffectClass, ToolDefinition};
 
 use crate::{IntoToolResult, Invocation, Tool, ToolError, ToolOutput};
@@ -102,6 +103,25 @@ impl FnTool {
     #[cfg(feature = "builtin")]
     pub(crate) fn origin(mut self, origin: &str) -> Self {
         self.definition.origin = origin.into();
+        self
+    }
+
+    /// Bounds how its approvals wait: what is configured can only become stricter by it.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use holdpoint_core::terms::{AtDeadline, AtMost};
+    /// use holdpoint_core::tool::ToolDefinition;
+    /// use holdpoint_tools::{FnTool, Invocation, Tool, ToolError};
+    ///
+    /// let definition = ToolDefinition::new("wire", "Wires money.", serde_json::json!({ "type": "object" }));
+    /// let wire = FnTool::new(definition, |_: Invocation| async { Ok::<_, ToolError>("wired") })
+    ///     // Whatever the agent says: after ten minutes it expires, and does not wait on.
+    ///     .approval(AtMost::default().within(Duration::from_secs(600)).then(AtDeadline::Deny));
+    /// assert_eq!(wire.definition().approval.timeout_ms, Some(600_000));
+    /// ```
+    pub fn approval(mut self, at_most: AtMost) -> Self {
+        self.definition.approval = at_most;
         self
     }
 

@@ -364,7 +364,7 @@ impl AgentBuilder {
     ///
     /// # Errors
     /// [`BadAgent`] says what and where.
-    pub fn build(self) -> Result<Agent, BadAgent> {
+    pub fn build(mut self) -> Result<Agent, BadAgent> {
         let Ok(name) = AgentName::new(&self.name) else { return Err(BadAgent::Name { name: self.name }) };
         let limits = &self.settings.limits;
         for (what, found, max) in [
@@ -375,6 +375,9 @@ impl AgentBuilder {
             if found > max {
                 return Err(BadAgent::Limit { agent: name, what, found, max });
             }
+        }
+        if let Some(handler) = &self.handler {
+            self.settings.approval.handler = handler.at_most();
         }
         let known = |name: &str| self.presets.iter().filter(|preset| preset.name() == name).count();
         if let Some(missing) = self.settings.approval.presets().find(|preset| known(preset) == 0) {

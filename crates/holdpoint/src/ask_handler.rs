@@ -6,7 +6,7 @@ use std::sync::Arc;
 use futures_util::FutureExt;
 use holdpoint_protocol::{
     ActorId, ApprovalRequest, By, CallId, DecisionWord, InteractionKind, InteractionStatus, RequestId, RunId,
-    RunStatus, Then, Via,
+    Then, Via,
 };
 use holdpoint_store::{Context, InteractionFilter, PAGE_MAX, PageRequest};
 
@@ -58,7 +58,8 @@ impl Inner {
                 None => {}
             }
             rt.handling.end(run, batch_id);
-            rt.still_waiting(&cx, run).await;
+            // The handler may have left something open: whoever waits for the run looks whether it waits.
+            rt.waiters.look(run);
         });
     }
 
@@ -98,16 +99,8 @@ impl Inner {
         let ids: Vec<RequestId> = requests.iter().map(|request| request.request_id).collect();
         let closed = self.persist(|| self.store.fail_gate(cx, &ids)).await;
         for noted in closed.unwrap_or_default() {
-            self.noted(noted, agent);
-        }
-    }
-
-    /// The handler left something open: whoever waits for the run is told that it waits.
-    async fn still_waiting(self: &Arc<Self>, cx: &Context, run: RunId) {
-        if let Ok(Some(view)) = self.store.run(cx, run).await
-            && view.status == RunStatus::Suspended
-        {
-            self.suspended(run, view.pending);
+            let _turn = self.turns.at(noted.run).await;
+            self.noted(noted, agent, None);
         }
     }
 }

@@ -3,16 +3,17 @@
 use std::sync::Arc;
 
 use holdpoint_core::arguments::{Arguments, InvalidArguments};
-use holdpoint_core::decision::{CancelKind, Decision};
+use holdpoint_core::decision::{CancelKind, Decision, Fact};
 use holdpoint_core::digest::CallDigest;
 use holdpoint_core::policy::Verdict;
 use holdpoint_core::wording::bounded_reason;
 use holdpoint_protocol::{
-    ActorId, AgentName, By, DecisionView, DecisionWord, InteractionKind, InteractionStatus, RawJson,
-    RequestId, RunId, Then,
+    ActorId, By, DecisionView, DecisionWord, Event, InteractionKind, InteractionStatus, RawJson, RequestId,
+    RunId, Then,
 };
-use holdpoint_store::{CancelReply, Context, Decide, DecideReply, Owner, RequestHead};
+use holdpoint_store::{CancelReply, Context, Decide, DecideReply, Loaded, Owner, RequestHead};
 
+use crate::ahead::with_fact;
 use crate::inner::Inner;
 use crate::permission::{Permitted, permitted};
 use crate::{RunInfo, Runtime};
@@ -208,16 +209,25 @@ impl Inner {
         let mut redefined = None;
         if asked.status == InteractionStatus::Pending {
             fits(asked.kind, deciding.word)?;
+            if asked.loaded.is_none() && deciding.arguments.is_some() {
+                // An edit that cannot be read against its run is no decision.
+                self.store.load(cx, asked.run).await?;
+                return Err(DecideError::NotFound);
+            }
+        }
+        // Of what a newer version has written: who can read it looks before it runs anything.
+        if let Some(run) = &asked.loaded {
             let approves = matches!(deciding.word, DecisionWord::Approve | DecisionWord::ApproveWith);
             // What a doubt releases is checked when it starts, like everything else, and asked about as what it is then.
             if approves && asked.kind == InteractionKind::Approval {
-                redefined = self.redefined(cx, deciding.request, &asked).await?;
+                redefined = self.redefined(deciding.request, &asked, run);
             }
             if let (Some(arguments), None) = (&deciding.arguments, &redefined) {
-                self.check_edit(cx, asked.run, deciding.request, arguments).await?;
+                self.check_edit(run, deciding.request, arguments).await?;
             }
         }
-        let agent = asked.agent.as_ref().unwrap_or(&self.default_agent);
+        let step = self.step_ahead(&deciding, &asked);
+        let ahead = step.as_ref().map(|step| step.writes.events.clone()).unwrap_or_default();
         let says_no = matches!(deciding.word, DecisionWord::Decline | DecisionWord::Feedback);
         let decide = Decide {
             request: deciding.request,
@@ -229,27 +239,38 @@ impl Inner {
             result: deciding.result,
             then: deciding.then,
             redefined: redefined.is_some(),
+            step,
         };
-        let mut reply = self.store.decide(cx, decide.clone()).await?;
+        let turn = self.turns.at(asked.run).await;
+        let again = says_no.then(|| decide.clone());
+        let mut reply = self.store.decide(cx, decide).await?;
         // Where the run is being worked on, its next start sees to it.
         if let (Some(actor), DecideReply::Stale { .. }) = (redefined, &reply)
-            && self.store.take(cx, asked.run).await?.is_some()
+            && let Some(taken) = self.store.take(cx, asked.run).await?
         {
-            self.resume(Context { actor, ..cx.clone() }, asked.run);
+            self.resume_at(Context { actor, ..cx.clone() }, taken);
         }
         // A no that comes late is no decision any more, and still nothing is released after it: the request expires here and
         // now, and is not put to a preset.
-        if says_no && matches!(reply, DecideReply::Expired) {
-            match self.store.close_due(cx, deciding.request, None).await? {
-                Some(noted) => self.noted(noted, agent),
-                // The preset was asked in this moment. Whoever said no is told what it said.
-                None => reply = self.store.decide(cx, decide).await?,
+        if let (Some(again), DecideReply::Expired) = (again, &reply) {
+            if let Some(noted) = self.store.close_due(cx, deciding.request, None).await? {
+                drop(turn);
+                self.noted_by_run(noted).await;
+                return Err(DecideError::Expired);
             }
+            // The preset was asked in this moment, or time closed it: whoever said no is told which.
+            reply = self.store.decide(cx, again).await?;
         }
-        self.follow(reply, agent)
+        self.follow(reply, deciding.request, asked.loaded.map(|run| *run), &ahead)
     }
 
-    fn follow(self: &Arc<Self>, reply: DecideReply, agent: &AgentName) -> Result<Decided, DecideError> {
+    fn follow(
+        self: &Arc<Self>,
+        reply: DecideReply,
+        request: RequestId,
+        loaded: Option<Loaded>,
+        ahead: &[Arc<Event>],
+    ) -> Result<Decided, DecideError> {
         match reply {
             DecideReply::Taken { decision, noted } => {
                 holdpoint_store::failpoint("after_decide");
@@ -257,7 +278,13 @@ impl Inner {
                 if let Owner::Elsewhere(instance) = noted.owner {
                     tracing::debug!(%run, %instance, "decided; another instance carries the run on");
                 }
-                self.noted(noted, agent);
+                // What is decided was open before, and then its run was loaded with it, where this version can read it.
+                let agent = loaded.as_ref().map_or(&self.default_agent, |run| run.run.agent()).clone();
+                let ahead = if noted.owner == Owner::Nobody { ahead } else { &[] };
+                let fact = Fact::Decided { request, decision: Box::new(decision.clone()) };
+                let loaded = loaded.and_then(|loaded| with_fact(loaded, fact, &noted));
+                self.noted(noted, &agent, loaded);
+                ahead.iter().for_each(|event| self.hub.publish_aside(run, &agent, event));
                 Ok(Decided { decision, run: Some(run), repeated: false })
             }
             DecideReply::Repeated { decision } => Ok(Decided { decision, run: None, repeated: true }),
@@ -271,36 +298,20 @@ impl Inner {
     /// A tool may have been defined otherwise since the request was made: it comes from a source that changed, or an
     /// earlier process made the request. Then what was shown is not what would run: this decision is about something that is no
     /// longer there, and the request is to be asked anew, in the name of the run's actor, who is returned.
-    async fn redefined(
-        &self,
-        cx: &Context,
-        request: RequestId,
-        asked: &RequestHead,
-    ) -> Result<Option<ActorId>, DecideError> {
-        // Of what a newer version has written: who can read it looks before it runs anything.
-        let Some(agent) = asked.agent.as_ref().and_then(|agent| self.agents.get(agent)) else {
-            return Ok(None);
-        };
+    fn redefined(&self, request: RequestId, asked: &RequestHead, loaded: &Loaded) -> Option<ActorId> {
+        let agent = self.agents.get(loaded.run.agent())?;
         if !agent.tools.can_change() && asked.opened_at > self.started {
-            return Ok(None);
+            return None;
         }
-        let loaded = self.store.load(cx, asked.run).await?.ok_or(DecideError::NotFound)?;
-        let Some(index) = loaded.run.call_of(request) else { return Ok(None) };
+        let index = loaded.run.call_of(request)?;
         let tools = agent.tools.now();
         let now = loaded.run.tool_of(index).and_then(|name| tools.get(name)).map(|entry| entry.digest);
         let is_another = now.is_some() && now != loaded.run.definition(index);
-        Ok(is_another.then(|| loaded.run.actor().clone()))
+        is_another.then(|| loaded.run.actor().clone())
     }
 
     /// An edited call goes through the gate as what it has become. An edit that may not run is refused as a decision.
-    async fn check_edit(
-        &self,
-        cx: &Context,
-        run: RunId,
-        request: RequestId,
-        text: &str,
-    ) -> Result<(), DecideError> {
-        let loaded = self.store.load(cx, run).await?.ok_or(DecideError::NotFound)?;
+    async fn check_edit(&self, loaded: &Loaded, request: RequestId, text: &str) -> Result<(), DecideError> {
         let gone = |why: String| DecideError::EditRefused { code: "tool_unavailable", why };
         let agent = self
             .agents

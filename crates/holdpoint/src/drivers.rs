@@ -38,6 +38,16 @@ impl Drivers {
         }
     }
 
+    /// Removes a driver whose run waits, and says so in the same moment: whoever has a later driver of it here, by a decision,
+    /// is not told that it waits. Nothing is said where there is one.
+    pub(crate) fn rest(&self, run: RunId, tx: &mpsc::Sender<Inbox>, say: impl FnOnce()) {
+        let mut live = self.lock();
+        if live.get(&run).is_some_and(|current| current.tx.same_channel(tx)) {
+            live.remove(&run);
+            say();
+        }
+    }
+
     /// Says that something was stored. A driver that is not there has nothing to be told: whoever takes the run reads it.
     pub(crate) fn ring(&self, run: RunId) {
         if let Some(live) = self.lock().get(&run) {

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use async_trait::async_trait;
+use holdpoint_core::terms::AtMost;
 use holdpoint_protocol::{ApprovalRequest, CallId, Then, Timestamp};
 use holdpoint_tools::Extensions;
 use tokio_util::sync::CancellationToken;
@@ -19,6 +20,12 @@ pub trait ApprovalHandler: Send + Sync + 'static {
     /// Answers per call id. A call that is left out stays pending, and can be decided later by any other way. An
     /// error or a panic closes the open requests of the batch as `gate_error`: they are not executed.
     async fn decide(&self, batch: ApprovalBatch) -> Result<HashMap<CallId, Answer>, HandlerError>;
+
+    /// How long a request waits for this handler at most, and what happens then: read once, when the agent is built. It can only make
+    /// what is configured stricter.
+    fn at_most(&self) -> AtMost {
+        AtMost::default()
+    }
 
     /// Told that an answer did not count: another decision was stored first, or it was refused as a decision.
     fn not_taken(&self, request: &ApprovalRequest, why: &DecideError) {

@@ -3,29 +3,25 @@
 use std::collections::HashMap;
 use std::future::Future;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use holdpoint_core::run::Run;
 use holdpoint_protocol::{AgentName, EventBody, Pending, RunId, Timestamp};
-use holdpoint_store::{Context, Noted, Owner, Result, Store};
+use holdpoint_store::{Context, Loaded, Noted, Owner, Result, Store};
 use holdpoint_tools::ToolContext;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, mpsc};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::RunInfo;
 use crate::agent::Agent;
-use crate::driver::{Driver, Place, UNAVAILABLE_RETRY_MS};
+use crate::driver::{Driver, Inbox, Place, UNAVAILABLE_RETRY_MS};
 use crate::drivers::Drivers;
 use crate::histories::Histories;
 use crate::hub::Hub;
+use crate::patience::{GivenUp, Until, keep_at};
+use crate::turns::Turns;
 use crate::waiters::Waiters;
-
-/// The first pause before the store is tried again.
-const RETRY_FIRST: Duration = Duration::from_millis(50);
-/// The longest pause before the store is tried again.
-const RETRY_MAX: Duration = Duration::from_secs(2);
+use crate::writing::Writing;
 
 pub(crate) struct Inner {
     pub(crate) store: Arc<dyn Store>,
@@ -35,8 +31,8 @@ pub(crate) struct Inner {
     pub(crate) drivers: Drivers,
     pub(crate) histories: Histories,
     pub(crate) waiters: Waiters,
-    /// The store was away when it was last looked at what is to be done by itself.
-    pub(crate) away: AtomicBool,
+    pub(crate) turns: Turns,
+    pub(crate) writing: Arc<Writing>,
     pub(crate) ears: crate::hear::Ears,
     pub(crate) handling: crate::handling::Handling,
     pub(crate) deadlines: Notify,
@@ -56,38 +52,29 @@ impl Inner {
 
     /// Whether nothing can be stored or read just now, or nothing may begin here.
     pub(crate) fn is_degraded(&self) -> bool {
-        self.away.load(Ordering::Relaxed) || self.store.term().is_none()
+        self.writing.trouble().is_some() || self.store.term().is_none()
     }
 
     /// Does it with the store until it is done: a store that is away is waited for, with nothing run meanwhile. `None`
     /// when the process stops first, or the store says something that no waiting mends.
-    pub(crate) async fn persist<T, F, W>(&self, mut what: F) -> Option<T>
+    pub(crate) async fn persist<T, F, W>(&self, what: F) -> Option<T>
     where
         F: FnMut() -> W,
         W: Future<Output = Result<T>>,
     {
-        let mut pause = RETRY_FIRST;
-        loop {
-            match what().await {
-                Ok(done) => return Some(done),
-                Err(error) if error.passes() => {
-                    tracing::warn!(%error, retry_in_ms = pause.as_millis(), "the store is away; the run waits");
-                    tokio::select! {
-                        () = tokio::time::sleep(pause) => {}
-                        () = self.shutdown.cancelled() => return None,
-                    }
-                    pause = (pause * 2).min(RETRY_MAX);
-                }
-                Err(error) => {
-                    tracing::error!(%error, "a run cannot go on here; it is left as it is");
-                    return None;
-                }
+        match keep_at(what, Until::Told(&self.shutdown), "the run waits").await {
+            Ok(done) => Some(done),
+            Err(GivenUp::Told { .. }) => None,
+            Err(GivenUp::Refused(error)) => {
+                tracing::error!(%error, "a run cannot go on here; it is left as it is");
+                None
             }
         }
     }
 
-    /// A fact is stored: show it, and see that the run is carried on.
-    pub(crate) fn noted(self: &Arc<Self>, noted: Noted, agent: &AgentName) {
+    /// A fact is stored: show it, and see that the run is carried on - from what was loaded of it, where that is known. To be
+    /// called in one's turn.
+    pub(crate) fn noted(self: &Arc<Self>, noted: Noted, agent: &AgentName, loaded: Option<Loaded>) {
         if let EventBody::Decision(decision) = &noted.event.body {
             self.handling.closed(noted.run, decision.request_id);
         }
@@ -98,7 +85,10 @@ impl Inner {
                 self.hub.publish_fact(noted.run, agent, &noted.event, false);
             }
         }
-        self.carry_on(noted.cx, noted.run, noted.owner);
+        match (noted.owner, loaded) {
+            (Owner::Taken, Some(loaded)) => self.resume_at(noted.cx, loaded),
+            (owner, _) => self.carry_on(noted.cx, noted.run, owner),
+        }
     }
 
     /// The same, where the agent has to be looked up.
@@ -108,7 +98,8 @@ impl Inner {
             // Then only its listeners miss this event; the run is carried on all the same.
             Ok(None) | Err(_) => self.default_agent.clone(),
         };
-        self.noted(noted, &agent);
+        let _turn = self.turns.at(noted.run).await;
+        self.noted(noted, &agent, None);
     }
 
     /// Carries a run on, or rings whoever does so here.
@@ -127,44 +118,60 @@ impl Inner {
 
     /// Loads a run that this instance owns, and drives it. Whatever was running when it was last stored is not running
     /// here: the run is told so before anything else. For a run that only waited, that changes nothing.
-    pub(crate) fn resume(self: &Arc<Self>, cx: Context, run: RunId) {
+    fn resume(self: &Arc<Self>, cx: Context, run: RunId) {
         let (tx, inbox) = self.drivers.register(&cx.tenant, run);
         let rt = Arc::clone(self);
         self.tasks.spawn(async move {
-            let loaded = match rt.persist(|| rt.store.load(&cx, run)).await {
-                Some(Some(loaded)) => loaded,
+            match rt.persist(|| rt.store.load(&cx, run)).await {
+                Some(Some(loaded)) => rt.drive(cx, loaded, tx, inbox).await,
                 Some(None) | None => {
                     rt.drivers.remove(run, &tx);
-                    return rt.hub.rest(run, u64::MAX);
-                }
-            };
-            let found = rt.agents.get(loaded.run.agent()).cloned();
-            let missing = match &found {
-                None => Some(format!("the agent `{}`", loaded.run.agent())),
-                Some(agent) if agent.model_named(loaded.run.model()).is_none() => {
-                    Some(format!("the model `{}`", loaded.run.model().unwrap_or_default()))
-                }
-                Some(_) => None,
-            };
-            let Some(agent) = found.or_else(|| rt.stand_in(loaded.run.agent())) else {
-                rt.drivers.remove(run, &tx);
-                let _ = rt.store.release(&cx, run, loaded.epoch, UNAVAILABLE_RETRY_MS).await;
-                return rt.hub.rest(run, loaded.next_seq);
-            };
-            let model = agent.model_named(loaded.run.model()).unwrap_or_else(|| Arc::clone(&agent.model));
-            let facts = loaded.facts.clone();
-            let remembered = rt.histories.take(&cx.tenant, loaded.run.conversation(), run);
-            let place = Place::of(&loaded, remembered, agent.settings.limits.argument_bytes);
-            let run = rt.as_granted(&cx, loaded.run);
-            let driver = Driver::at(rt, agent, model, cx, run, place, (tx, inbox));
-            match missing {
-                None => driver.resume(facts).await,
-                Some(what) => {
-                    tracing::error!(run = %driver.run.id(), what, "what the run needs is not loaded here; it waits, or ends if it is to");
-                    driver.stand_by(facts, what).await;
+                    rt.hub.rest(run, u64::MAX);
                 }
             }
         });
+    }
+
+    /// The same of a run that is loaded: it stands as it is given here, and this instance owns it.
+    pub(crate) fn resume_at(self: &Arc<Self>, cx: Context, loaded: Loaded) {
+        let (tx, inbox) = self.drivers.register(&cx.tenant, loaded.run.id());
+        self.tasks.spawn(Arc::clone(self).drive(cx, loaded, tx, inbox));
+    }
+
+    async fn drive(
+        self: Arc<Self>,
+        cx: Context,
+        loaded: Loaded,
+        tx: mpsc::Sender<Inbox>,
+        inbox: mpsc::Receiver<Inbox>,
+    ) {
+        let (rt, run) = (self, loaded.run.id());
+        let found = rt.agents.get(loaded.run.agent()).cloned();
+        let missing = match &found {
+            None => Some(format!("the agent `{}`", loaded.run.agent())),
+            Some(agent) if agent.model_named(loaded.run.model()).is_none() => {
+                Some(format!("the model `{}`", loaded.run.model().unwrap_or_default()))
+            }
+            Some(_) => None,
+        };
+        let Some(agent) = found.or_else(|| rt.stand_in(loaded.run.agent())) else {
+            rt.drivers.remove(run, &tx);
+            let _ = rt.store.release(&cx, run, loaded.epoch, UNAVAILABLE_RETRY_MS).await;
+            return rt.hub.rest(run, loaded.next_seq);
+        };
+        let model = agent.model_named(loaded.run.model()).unwrap_or_else(|| Arc::clone(&agent.model));
+        let facts = loaded.facts.clone();
+        let remembered = rt.histories.take(&cx.tenant, loaded.run.conversation(), run);
+        let place = Place::of(&loaded, remembered, agent.settings.limits.argument_bytes);
+        let run = rt.as_granted(&cx, loaded.run);
+        let driver = Driver::at(rt, agent, model, cx, run, place, (tx, inbox));
+        match missing {
+            None => driver.resume(facts).await,
+            Some(what) => {
+                tracing::error!(run = %driver.run.id(), what, "what the run needs is not loaded here; it waits, or ends if it is to");
+                driver.stand_by(facts, what).await;
+            }
+        }
     }
 
     /// In place of an agent that is not loaded here: it has no tools, and its model is never asked.

@@ -35,11 +35,13 @@
 //! ```
 
 mod agent;
+mod ahead;
 mod ask_handler;
 mod decide;
 mod driver;
 mod drivers;
 mod ending;
+mod hand;
 mod handler;
 mod handling;
 mod hear;
@@ -53,6 +55,7 @@ mod inner;
 mod listener;
 mod lookout;
 mod outcome;
+mod patience;
 mod permission;
 mod presets;
 mod ring;
@@ -64,8 +67,10 @@ mod sweeper;
 pub mod testkit;
 mod tidy;
 mod toolset;
+mod turns;
 mod waiters;
 mod watch;
+mod writing;
 
 pub use agent::{Agent, AgentBuilder, BadAgent, TOOL_TIMEOUT_DEFAULT};
 pub use decide::{CancelError, Cancelled, DecideError, Decided, Deciding};
@@ -99,7 +104,7 @@ pub mod prelude {
         tool,
     };
     pub use holdpoint_core::policy::{Policy, Preset};
-    pub use holdpoint_core::terms::{AtDeadline, TermsRule};
+    pub use holdpoint_core::terms::{AtDeadline, AtMost, TermsRule};
     pub use holdpoint_models::scripted::{Answer, Scripted, When};
     pub use holdpoint_protocol::{By, DecisionWord, Event, EventBody, Via};
     pub use holdpoint_tools::{FnTool, Invocation, Tool, ToolContext, ToolDefinition, ToolError, ToolOutput};

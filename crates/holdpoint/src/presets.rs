@@ -60,7 +60,7 @@ impl Inner {
             return Err("the tool is defined otherwise now");
         }
         // The stricter of then and now: what was allowed when it was asked may be allowed no more.
-        let now = agent.settings.approval.of(&request.tool_name).at_deadline;
+        let now = agent.settings.approval.of_approval(&entry.definition).at_deadline;
         if now != Some(AtDeadline::Preset(due.preset.clone())) {
             return Err("the configuration does not ask it any more");
         }

@@ -19,7 +19,9 @@ use crate::hub::Hub;
 use crate::inner::Inner;
 use crate::listener::{Listener, ListenerTroubles};
 use crate::outcome::{RunOutcome, RunState};
+use crate::turns::Turns;
 use crate::waiters::Waiters;
+use crate::writing::{Minded, Writing};
 
 /// How often whoever waits looks at a store that no other process writes to.
 const LOOK_ALONE: Duration = Duration::from_secs(1);
@@ -96,6 +98,12 @@ impl Runtime {
         self.inner.is_degraded()
     }
 
+    /// Why nothing can be written just now, as the writes that failed said it. It is tried again every second, and is `None` once
+    /// it can be.
+    pub fn write_trouble(&self) -> Option<holdpoint_store::Error> {
+        self.inner.writing.trouble()
+    }
+
     /// Runs in the hands of this process.
     pub fn live_runs(&self) -> usize {
         self.inner.drivers.len()
@@ -117,15 +125,8 @@ impl Runtime {
             }
             // Another process may carry the run on: then its bell, or the time, has the store looked at again.
             let look = self.inner.look_every().unwrap_or(LOOK_ALONE);
-            let Ok(Ok(state)) = tokio::time::timeout(look, told).await else { continue };
-            if let RunState::Ended(_) = state {
+            if let Ok(Ok(state)) = tokio::time::timeout(look, told).await {
                 return Ok(RunOutcome { run, state });
-            }
-            match self.state_now(cx, run).await? {
-                Some(state) => return Ok(RunOutcome { run, state }),
-                // It waited when that was said, and somebody has decided since.
-                None if self.inner.drivers.has(run) => {}
-                None => return Ok(RunOutcome { run, state }),
             }
         }
     }
@@ -243,6 +244,8 @@ impl RuntimeBuilder {
         let hub = Hub::new(listeners, self.listeners);
         let clock = Arc::clone(&self.clock);
         let store = self.store.unwrap_or_else(|| Arc::new(MemoryStore::new(Arc::clone(&self.clock))));
+        let writing = Arc::<Writing>::default();
+        let store: Arc<dyn Store> = Arc::new(Minded { store, writing: Arc::clone(&writing) });
         let runtime = Runtime {
             inner: Arc::new(Inner {
                 store,
@@ -252,7 +255,8 @@ impl RuntimeBuilder {
                 drivers: Drivers::default(),
                 histories: Histories::default(),
                 waiters: Waiters::default(),
-                away: AtomicBool::new(false),
+                turns: Turns::default(),
+                writing,
                 ears: crate::hear::Ears::default(),
                 handling: Handling::default(),
                 deadlines: Notify::new(),
@@ -270,6 +274,7 @@ impl RuntimeBuilder {
         }
         let rt = &runtime.inner;
         rt.tasks.spawn(crate::hear::hear(Arc::clone(rt)));
+        rt.tasks.spawn(crate::writing::mind(Arc::clone(rt)));
         rt.tasks.spawn(crate::sweeper::sweep(runtime.clone(), tenants));
         rt.tasks.spawn(crate::lookout::look_out(Arc::clone(rt)));
         rt.tasks.spawn(crate::inbox::mind_desks(Arc::clone(rt)));

@@ -1,18 +1,20 @@
 //! What happens by itself: deadlines pass, and runs that nobody carries on are taken up.
 
-use std::collections::HashSet;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use holdpoint_protocol::{RunId, TenantId};
+use holdpoint_protocol::TenantId;
 use holdpoint_store::{Context, Owner};
+use tokio::time::Instant;
 
 use crate::Runtime;
+use crate::hand::Hand;
 
-/// Requests expired, and runs taken up, in one go.
+/// Requests expired, and runs looked at, in one go.
 const BATCH: usize = 500;
 /// The longest time between two looks.
 const EVERY: Duration = Duration::from_secs(1);
+/// The same when there were as many runs to take up as there was room for: perhaps there are more.
+const EVERY_FULL: Duration = Duration::from_millis(100);
 /// The same where other instances leave runs behind: one that stops is not waited for.
 const EVERY_SHARED: Duration = Duration::from_millis(400);
 
@@ -23,18 +25,18 @@ const OVERDUE_PAUSE: Duration = Duration::from_millis(20);
 pub(crate) async fn sweep(runtime: Runtime, tenants: Vec<TenantId>) {
     // What ran out while nothing was running is closed before anything is carried on.
     deadlines(&runtime).await;
-    take_up(&runtime).await;
+    let mut hand = Hand::default();
+    let mut full = take_up(&runtime, &mut hand).await;
     for tenant in tenants {
         let cx = Context { tenant, actor: crate::runtime::local().actor };
         runtime.ask_handlers_again(&cx).await;
     }
     let rt = &runtime.inner;
     rt.handling.looked();
-    let mut undriven = HashSet::new();
     let mut overdue = OVERDUE_PAUSE;
     loop {
         tokio::select! {
-            () = tokio::time::sleep(until_deadline(&runtime, &mut overdue).await) => {}
+            () = tokio::time::sleep(until_deadline(&runtime, &mut overdue).await.min(longest(full))) => {}
             () = rt.deadlines.notified() => continue,
             () = rt.shutdown.cancelled() => return,
         }
@@ -42,27 +44,38 @@ pub(crate) async fn sweep(runtime: Runtime, tenants: Vec<TenantId>) {
             continue;
         }
         deadlines(&runtime).await;
-        take_up(&runtime).await;
-        undriven = adopt(&runtime, &undriven).await;
+        full = take_up(&runtime, &mut hand).await;
+        if !full {
+            adopt(&runtime, &mut hand).await;
+        }
     }
+}
+
+fn longest(full: bool) -> Duration {
+    if full { EVERY_FULL } else { EVERY }
 }
 
 /// Runs that this instance owns and nobody here drives: the answer of the statement that took them was lost. Between a
 /// taking and its driver there is a moment, so only one that was seen so before is taken up.
-async fn adopt(runtime: &Runtime, before: &HashSet<RunId>) -> HashSet<RunId> {
+///
+/// One that cannot be read looks the same, and is tried less and less often.
+async fn adopt(runtime: &Runtime, hand: &mut Hand) {
     let rt = &runtime.inner;
-    let Ok(owned) = rt.store.owned(BATCH).await else { return HashSet::new() };
-    let undriven = owned.into_iter().filter(|taken| !rt.drivers.has(taken.run));
-    let mut now = HashSet::new();
+    // As many more than are driven here: else those could be all that is looked at.
+    let Ok(owned) = rt.store.owned(rt.drivers.len() + BATCH).await else { return };
+    let undriven: Vec<_> = owned.into_iter().filter(|taken| !rt.drivers.has(taken.run)).collect();
+    let before = std::mem::replace(&mut hand.undriven, undriven.iter().map(|taken| taken.run).collect());
+    hand.again_only_undriven();
+    let now = Instant::now();
+    let mut room = hand.room(now, |run| rt.drivers.has(run));
     for taken in undriven {
-        if before.contains(&taken.run) {
+        if room > 0 && before.contains(&taken.run) && hand.tries(taken.run, now) {
             tracing::warn!(run = %taken.run, "taking up a run that was taken without an answer");
+            room -= 1;
+            hand.take(taken.run, now);
             rt.carry_on(taken.cx, taken.run, Owner::Taken);
-        } else {
-            now.insert(taken.run);
         }
     }
-    now
 }
 
 /// How long until the next deadline or reminder, at most until the next look.
@@ -163,24 +176,26 @@ async fn remind(runtime: &Runtime) {
     }
 }
 
-async fn take_up(runtime: &Runtime) {
+/// Takes up as many as there is room for. True when there may be more.
+async fn take_up(runtime: &Runtime, hand: &mut Hand) -> bool {
     let rt = &runtime.inner;
-    loop {
-        let taken = match rt.store.recover(BATCH).await {
-            Ok(taken) => taken,
-            Err(error) => {
-                rt.away.store(true, Ordering::Relaxed);
-                return tracing::warn!(%error, "runs could not be taken up; they stay as they are");
-            }
-        };
-        rt.away.store(false, Ordering::Relaxed);
-        let all = taken.len() < BATCH;
-        for taken in taken {
-            tracing::info!(run = %taken.run, crashed = taken.crashed, "taking a run up");
-            rt.carry_on(taken.cx, taken.run, Owner::Taken);
-        }
-        if all {
-            return;
-        }
+    let now = Instant::now();
+    let room = hand.room(now, |run| rt.drivers.has(run));
+    if room == 0 {
+        return false;
     }
+    let taken = match rt.store.recover(room).await {
+        Ok(taken) => taken,
+        Err(error) => {
+            tracing::warn!(%error, "runs could not be taken up; they stay as they are");
+            return false;
+        }
+    };
+    let full = taken.len() >= room;
+    for taken in taken {
+        tracing::info!(run = %taken.run, crashed = taken.crashed, "taking a run up");
+        hand.take(taken.run, now);
+        rt.carry_on(taken.cx, taken.run, Owner::Taken);
+    }
+    full
 }

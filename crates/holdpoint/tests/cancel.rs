@@ -189,11 +189,10 @@ on_every_store! {
             .tool(hanging(&log, "wire", EffectClass::AtMostOnce));
         let process = place.start(agent.build().unwrap());
         let run = process.begin("go");
-        for _ in 0..100 {
-            if log.names().len() == 3 { break }
-            process.rest(5);
+        for _ in 0..1_000 {
+            if process.kinds(run).iter().filter(|kind| *kind == "tool_result").count() == 2 && log.names().len() == 3 { break }
+            process.rest(10);
         }
-        process.rest(20);
         assert_eq!(process.open(run).len(), 3);
         process.run(async |runtime| cancel(runtime, run).await);
         assert_eq!(process.wait(run).finish().unwrap().status, FinishStatus::Cancelled);

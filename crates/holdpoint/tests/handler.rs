@@ -180,6 +180,11 @@ on_every_store! {
         drop(first);
         let second_handler = Slow::with(HandlerAnswer::Approve);
         let second = place.start(agent(&second_handler));
+        // Asked when the process has looked at what is open, which takes it a moment; and once, however long one waits.
+        for _ in 0..1_000 {
+            if !ids(&second_handler).is_empty() { break }
+            second.rest(10);
+        }
         second.rest(30);
         assert_eq!(ids(&second_handler), ids(&first_handler), "one batch, the same requests");
         assert_eq!(second_handler.batches()[0].run, first_handler.batches()[0].run);

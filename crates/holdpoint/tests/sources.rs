@@ -49,7 +49,6 @@ impl ToolSource for Server {
     }
 }
 
-/// S-041.
 #[tokio::test]
 async fn a_definition_that_changes_while_a_request_waits_is_asked_again_with_what_changed() {
     let log = Log::default();

@@ -3,13 +3,13 @@
 
 mod common;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 use common::*;
 use holdpoint::core::policy::{Condition, Release};
 use holdpoint::prelude::*;
-use holdpoint::protocol::{ActorId, GroupName, RunId};
+use holdpoint::protocol::{ActorId, CallId, GroupName, RunId};
 use serde_json::{Value, json};
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -53,8 +53,49 @@ fn statuses(process: &Process, run: RunId) -> Vec<(&'static str, &'static str)> 
     process.answers(run).iter().map(|answer| (answer.status, answer.executed)).collect()
 }
 
+/// Leaves everything to others, and does not want to be waited for as long as the agent says.
+struct Impatient;
+
+#[async_trait::async_trait]
+impl ApprovalHandler for Impatient {
+    fn name(&self) -> &str {
+        "impatient"
+    }
+
+    async fn decide(&self, _: ApprovalBatch) -> Result<HashMap<CallId, HandlerAnswer>, HandlerError> {
+        Ok(HashMap::new())
+    }
+
+    fn at_most(&self) -> AtMost {
+        at_most()
+    }
+}
+
+fn at_most() -> AtMost {
+    AtMost::default().within(MINUTE / 2).then(AtDeadline::Deny)
+}
+
 on_every_store! {
     and on postgres:
+
+    /// What a program says of a tool, or its handler of itself, is stricter than what the agent says: it holds.
+    fn a_tool_or_a_handler_that_says_so_expires_although_its_agent_would_wait(place) {
+        for by_tool in [true, false] {
+            let log = Log::default();
+            let pay = tool(&log, "pay", &["sum"], "paid");
+            let agent = Agent::builder("main", model()).approval_terms(TermsRule::within(MINUTE, AtDeadline::Wait));
+            let agent = if by_tool { agent.tool(pay.approval(at_most())) } else { agent.tool(pay).approval_handler(Impatient) };
+            let process = place.start(agent.build().unwrap());
+            let run = process.go("pay").run;
+            let open = process.open(run);
+            assert_eq!((open.len(), field(&open[0], "onTimeout")), (2, "deny".into()));
+            place.later(MINUTE / 2);
+            process.until(run, "finish");
+            assert_eq!(statuses(&process, run), [("expired", "no"), ("expired", "no")]);
+            assert!(log.calls().is_empty());
+            process.check(run);
+        }
+    }
 
     fn what_stays_open_reminds_and_escalates_and_can_be_approved_long_after(place) {
         let log = Log::default();
@@ -153,7 +194,7 @@ on_every_store! {
         assert!(log.calls().is_empty());
     }
 
-    /// S-211: what ran out while nothing was running is expired before anything else is done with it.
+    /// What ran out while nothing was running is expired before anything else is done with it.
     fn what_expired_while_nothing_was_running_is_expired_at_the_start(place) {
         let log = Log::default();
         let agent = || payer(&log).approval_timeout(MINUTE).build().unwrap();

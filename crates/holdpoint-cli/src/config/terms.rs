@@ -142,22 +142,23 @@ pub(super) fn terms(file: &file::File, agent: &file::Agent, presets: &[Preset]) 
         layers.extend(of_tools(&whose, &layer.approvals, presets)?);
     }
     let tools = of_tools(&own.whose, &agent.approvals, presets)?;
-    Ok(ApprovalTerms { agent: own.rule(presets)?, tools, layers })
+    Ok(ApprovalTerms { agent: own.rule(presets)?, tools, layers, ..ApprovalTerms::default() })
 }
 
-/// Refuses what would never come to pass: something is to happen at a deadline that there is not.
+/// Refuses what would never come to pass: something is to happen at a deadline that there is not. (A layer may say how strict the
+/// end is at least, whether there is one or not; and reminders come without a deadline, too.)
 pub(super) fn check(agent: &file::Agent, terms: &ApprovalTerms, tools: &[String]) -> Result<()> {
+    let own = ApprovalTerms { layers: Vec::new(), ..terms.clone() };
     for tool in tools {
         let rule = terms.of(tool);
         if rule.timeout_ms.is_some() {
             continue;
         }
-        let what = match (&rule.at_deadline, &rule.escalate_to) {
-            (Some(AtDeadline::Preset(name)), _) => format!("preset `{name}` would never be asked"),
-            (Some(AtDeadline::Deny | AtDeadline::Wait) | None, Some(_)) => {
-                "`escalate_to` would never be told".to_owned()
-            }
-            (Some(AtDeadline::Deny | AtDeadline::Wait) | None, None) => continue,
+        let what = match (&rule.at_deadline, &rule.escalate_to, own.of(tool).at_deadline) {
+            (Some(AtDeadline::Preset(name)), _, _) => format!("preset `{name}` would never be asked"),
+            (_, Some(_), _) => "`escalate_to` would never be told".to_owned(),
+            (_, None, Some(_)) => "`on_timeout` would never be looked at".to_owned(),
+            (_, None, None) => continue,
         };
         let own = Said::of_agent(agent);
         return Err(own

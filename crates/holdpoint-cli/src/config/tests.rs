@@ -237,6 +237,17 @@ fn how_requests_wait_is_read_and_a_layer_only_tightens() {
     assert_eq!(preset.used().written_by.as_str(), "configuration");
 }
 
+/// A layer says how strict an end is at least, where there is one; and who waits without a deadline can be reminded of.
+#[test]
+fn a_layer_may_be_strict_about_deadlines_there_are_not_and_reminders_need_none() {
+    let place = Place::new();
+    let layer =
+        "[[policies]]\nname = \"house\"\n[[policies.approvals]]\ntools = [\"*\"]\non_timeout = \"deny\"\n";
+    let config = place.load(&config("", "remind_every = \"4h\"\n", layer)).unwrap();
+    let rule = config.agents[0].approval().of("Bash");
+    assert_eq!((rule.timeout_ms, rule.remind_every_ms), (None, Some(4 * 3_600_000)));
+}
+
 #[test]
 fn what_would_never_happen_at_a_deadline_is_refused_with_what_to_do() {
     let place = Place::new();
@@ -259,6 +270,13 @@ fn what_would_never_happen_at_a_deadline_is_refused_with_what_to_do() {
             "`escalate_to` would never be told of a call of `Read`: there is no deadline",
         ),
         ("escalate_to = []", "", "`escalate_to` names nobody"),
+        (
+            "on_timeout = \"deny\"",
+            "",
+            "agent `main`: `on_timeout` would never be looked at of a call of `Read`: there is no deadline for it\n\nhint: set \
+             `approval_timeout`",
+        ),
+        ("[[agents.approvals]]\ntools = [\"Bash\"]\non_timeout = \"wait\"\n", "", "of a call of `Bash`"),
         ("approvers = [\"the leads\"]", "", "not a valid group name"),
         ("on_timeout = \"wiat\"", "", "did you mean `wait`?"),
         ("remind_every = 5", "", "5 has no unit"),

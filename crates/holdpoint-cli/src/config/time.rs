@@ -3,14 +3,9 @@
 use std::fmt;
 use std::time::Duration;
 
+use holdpoint_core::limits::{TIME_MAX, TIME_MIN};
 use serde::Deserialize;
 use serde::de::{Deserializer, Error, Visitor};
-
-/// The shortest time that can be configured. Nothing is decided in less, and 0 could be taken for "for ever".
-pub(crate) const TIME_MIN: Duration = Duration::from_secs(1);
-
-/// The longest: ten years of 365 days. Whoever means "for ever" leaves the key out.
-pub(crate) const TIME_MAX: Duration = Duration::from_secs(10 * 365 * 24 * 60 * 60);
 
 /// A span of time within bounds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

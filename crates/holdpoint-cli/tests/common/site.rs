@@ -77,6 +77,11 @@ impl Site {
         cluster.sql(name, sql)
     }
 
+    /// Changes its SQLite file behind the server's back, or makes one.
+    pub fn sqlite(&self, sql: &str) {
+        rusqlite::Connection::open(self.path("data/holdpoint.db")).unwrap().execute_batch(sql).unwrap();
+    }
+
     /// The whole of its PostgreSQL database, as SQL.
     pub fn dump(&self) -> String {
         let (cluster, name) = self.postgres();

@@ -90,6 +90,12 @@ fn arguments_that_a_canonical_form_would_merge_have_digests_of_their_own() {
         r#"{"n":1.1}"#,
         r#"{"n":"\u0041"}"#,
         r#"{"n":"A"}"#,
+        r#"{"n":40}"#,
+        r#"{"n":40.0}"#,
+        r#"{"n":4e1}"#,
+        r#"{"n":"40"}"#,
+        r#"{"n":40,"m":1}"#,
+        r#"{"m":1,"n":40}"#,
     ];
     let digests: std::collections::BTreeSet<_> =
         texts.iter().map(|text| Parts { arguments: (*text).into(), ..sample() }.digest()).collect();

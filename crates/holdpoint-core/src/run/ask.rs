@@ -11,6 +11,7 @@ use crate::digest::CallDigest;
 use crate::limits::ASKED_AGAIN_MAX;
 use crate::render::render;
 use crate::terms::Terms;
+use crate::tool::ToolDefinition;
 use crate::wording::Ending;
 
 impl Stepper<'_> {
@@ -41,7 +42,7 @@ impl Stepper<'_> {
             shown.warnings.push("an earlier attempt of this very call may have taken effect".into());
         }
         let request = (self.fresh)();
-        let terms = self.terms(&tool.name, InteractionKind::Approval);
+        let terms = self.terms(tool, InteractionKind::Approval);
         let event = ApprovalRequest {
             request_id: request,
             call_id: self.run.call_id(index),
@@ -93,7 +94,7 @@ impl Stepper<'_> {
             return;
         };
         let request = (self.fresh)();
-        let terms = self.terms(&tool.name, InteractionKind::InDoubt);
+        let terms = self.terms(tool, InteractionKind::InDoubt);
         let event = InDoubtRequest {
             request_id: request,
             call_id: self.run.call_id(index),
@@ -155,8 +156,14 @@ impl Stepper<'_> {
         });
     }
 
-    fn terms(&self, tool: &str, kind: InteractionKind) -> Terms {
-        Terms::new(self.settings.approval.of(tool), kind, self.run.approval_at_most_ms, self.now)
+    /// A doubt is no approval: only configuration says how long it stands.
+    fn terms(&self, tool: &ToolDefinition, kind: InteractionKind) -> Terms {
+        let approval = &self.settings.approval;
+        let rule = match kind {
+            InteractionKind::Approval => approval.of_approval(tool),
+            InteractionKind::Question | InteractionKind::InDoubt => approval.of(&tool.name),
+        };
+        Terms::new(rule, kind, self.run.approval_at_most_ms, self.now)
     }
 }
 

@@ -36,6 +36,7 @@ fn a_tool_is_more_precise_than_its_agent_and_a_layer_only_tightens() {
             of_tool("*", TermsRule { timeout_ms: Some(90_000), ..TermsRule::default() }),
             of_tool("Delete", rule(10_000, AtDeadline::Deny)),
         ],
+        ..ApprovalTerms::default()
     };
     for (tool, timeout, end) in [
         ("Read", 60_000, AtDeadline::Wait),
@@ -137,7 +138,7 @@ fn what_stays_open_reminds_at_half_time_and_escalates_at_the_deadline_and_remind
     assert_eq!(story(&once, i64::from(u32::MAX)), [(5_000, HalfTime, false), (10_000, Deadline, true)]);
 }
 
-/// S-215: nobody reacts within ten minutes; at half time the escalation group is told, and the default stays deny.
+/// Nobody reacts within ten minutes; at half time the escalation group is told, and the default stays deny.
 #[test]
 fn what_is_to_expire_escalates_at_half_time_where_there_is_somebody_to_escalate_to() {
     use ReminderStage::{Again, HalfTime};
@@ -215,7 +216,7 @@ proptest! {
         let looseness = |end: &AtDeadline| match end { AtDeadline::Deny => 0, AtDeadline::Wait => 1, AtDeadline::Preset(_) => 2 };
         let one = TermsRule { timeout_ms: own, at_deadline: Some(ends[0].clone()), ..TermsRule::default() };
         let two = TermsRule { timeout_ms: above, at_deadline: Some(ends[1].clone()), ..TermsRule::default() };
-        let terms = ApprovalTerms { agent: one.clone(), tools: Vec::new(), layers: vec![of_tool("*", two)] };
+        let terms = ApprovalTerms { agent: one.clone(), tools: Vec::new(), layers: vec![of_tool("*", two)], ..ApprovalTerms::default() };
         let plain = Terms::new(one, Approval, None, at(0));
         let tight = Terms::new(terms.of("x"), Approval, asked, at(0));
         prop_assert!(looseness(&tight.at_deadline) <= looseness(&plain.at_deadline));
@@ -239,5 +240,59 @@ proptest! {
             prop_assert!(due.next.is_none_or(|after| terms.expires_at().is_none_or(|end| after < end)));
             next = due.next;
         }
+    }
+}
+
+/// What a program says beside its configuration: never more time, never a looser end.
+#[test]
+fn a_tool_and_a_handler_only_make_stricter_what_is_configured() {
+    use crate::tool::ToolDefinition;
+    let preset = || AtDeadline::Preset("night".into());
+    let pay = |approval: AtMost| ToolDefinition {
+        approval,
+        ..ToolDefinition::new("pay", "Pays.", serde_json::json!({"type": "object"}))
+    };
+    let said = |ms: u64, end| AtMost { timeout_ms: Some(ms), at_deadline: end };
+    for (configured, tool, handler, ms, end) in [
+        (
+            (Some(10), Some(AtDeadline::Wait)),
+            said(5, Some(AtDeadline::Deny)),
+            AtMost::default(),
+            Some(5),
+            Some(AtDeadline::Deny),
+        ),
+        (
+            (Some(10), Some(AtDeadline::Deny)),
+            said(20, Some(AtDeadline::Wait)),
+            AtMost::default(),
+            Some(10),
+            Some(AtDeadline::Deny),
+        ),
+        // Nobody configured an end: it is the default, and stays it.
+        (
+            (Some(10), None),
+            said(10, Some(AtDeadline::Wait)),
+            AtMost::default(),
+            Some(10),
+            Some(AtDeadline::Deny),
+        ),
+        ((Some(10), None), said(10, Some(preset())), AtMost::default(), Some(10), Some(AtDeadline::Deny)),
+        // A release in nobody's presence is never brought forward.
+        ((Some(10), Some(preset())), said(5, None), AtMost::default(), Some(5), Some(AtDeadline::Deny)),
+        (
+            (Some(10), Some(preset())),
+            AtMost::default().then(AtDeadline::Wait),
+            AtMost::default(),
+            Some(10),
+            Some(AtDeadline::Wait),
+        ),
+        ((None, None), AtMost::default(), said(7, None), Some(7), None),
+        ((None, None), said(9, None), said(7, Some(AtDeadline::Deny)), Some(7), Some(AtDeadline::Deny)),
+        ((Some(10), Some(preset())), AtMost::default(), AtMost::default(), Some(10), Some(preset())),
+    ] {
+        let rule = TermsRule { timeout_ms: configured.0, at_deadline: configured.1, ..TermsRule::default() };
+        let terms = ApprovalTerms { agent: rule, handler: handler.clone(), ..ApprovalTerms::default() };
+        let found = terms.of_approval(&pay(tool.clone()));
+        assert_eq!((found.timeout_ms, found.at_deadline), (ms, end), "{tool:?} {handler:?}");
     }
 }

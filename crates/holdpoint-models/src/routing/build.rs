@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use holdpoint_core::limits::TIME_MAX_MS;
 use reqwest::Url;
 use secrecy::{ExposeSecret, SecretString};
 
@@ -103,6 +104,18 @@ fn http(name: &str, config: &ModelConfig, secrets: &dyn Secrets) -> Result<Arc<d
     }
     if config.retries.is_some_and(|retries| retries > RETRIES_MAX) {
         return Err(Problem("retries", format!("at most {RETRIES_MAX}")));
+    }
+    let times = &config.timeouts;
+    for (key, ms) in [
+        ("connect_ms", times.connect_ms),
+        ("first_byte_ms", times.first_byte_ms),
+        ("stall_ms", times.stall_ms),
+        ("total_ms", times.total_ms),
+    ] {
+        if ms.is_some_and(|ms| !(1..=TIME_MAX_MS).contains(&ms)) {
+            let problem = format!("`{key}` is a number of milliseconds from 1 to {TIME_MAX_MS} (3650 days)");
+            return Err(Problem("timeouts", problem));
+        }
     }
     if let Some(field) = RESERVED_FIELDS.iter().find(|field| config.extra.contains_key(**field)) {
         let hint = if field.contains("max") { "; use `max_output_tokens` of the model" } else { "" };

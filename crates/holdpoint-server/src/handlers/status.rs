@@ -20,7 +20,8 @@ pub(super) fn health() -> Answer {
     Answer::ok(&Health { status: "ok" })
 }
 
-/// `GET /readyz`: it can work, which it cannot without its store, nor while others may take it for gone.
+/// `GET /readyz`: it can work, which it cannot without its store, nor while nothing can be written to it, nor while others may take
+/// it for gone. Nothing is written for this: writes that failed are what it goes by.
 pub(super) async fn ready(app: &App) -> Result<Answer, Refusal> {
     if app.closing.is_cancelled() {
         return Err(Refusal::stopping());
@@ -28,6 +29,9 @@ pub(super) async fn ready(app: &App) -> Result<Answer, Refusal> {
     app.store().now().await?;
     if app.store().term().is_none() {
         return Err(Refusal::lease_lapsed());
+    }
+    if let Some(trouble) = app.runtime.write_trouble() {
+        return Err(Refusal::not_writable(&trouble));
     }
     Ok(Answer::ok(&Health { status: "ready" }))
 }

@@ -98,7 +98,7 @@ pub(crate) fn take_frames(response: &mut Response) -> Option<Frames> {
 mod tests {
     use super::*;
 
-    /// S-128: ids that are no numbers of ours.
+    /// Ids that are no numbers of ours.
     #[test]
     fn an_event_id_is_a_plain_number() {
         for (id, seq) in [

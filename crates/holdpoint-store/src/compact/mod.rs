@@ -40,8 +40,9 @@ fn write_packed<T: Serialize>(run: RunId, value: &T, out: &mut Vec<u8>) -> Resul
 
 /// Reads a value of a run back.
 pub(crate) fn read<T: DeserializeOwned>(run: RunId, bytes: &[u8]) -> Result<T> {
-    let text = pack::unpack(run, &unpress(bytes)?)?;
-    serde_json::from_str(&text).map_err(|error| Error::Corrupt(format!("run {run}: {error}")))
+    let text = unpress(bytes).and_then(|packed| pack::unpack(run, &packed));
+    let read = text.and_then(|text| serde_json::from_str(&text).map_err(|error| corrupt(&error.to_string())));
+    read.map_err(|error| error.about(format_args!("run {run}")))
 }
 
 fn corrupt(what: &str) -> Error {

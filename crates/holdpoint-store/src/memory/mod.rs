@@ -128,7 +128,7 @@ impl Store for MemoryStore {
         let mut state = self.open()?;
         // Read under the lock: the deadline is compared with a time no earlier than that of the write before.
         let now = self.clock.now();
-        Ok(state.decide(cx, &decide, now))
+        state.decide(cx, decide, now)
     }
 
     async fn fail_gate(&self, cx: &Context, requests: &[RequestId]) -> Result<Vec<Noted>> {

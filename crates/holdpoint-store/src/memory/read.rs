@@ -87,8 +87,8 @@ impl State {
 
     pub(super) fn request(&self, cx: &Context, request: RequestId) -> Option<RequestHead> {
         let request = self.requests.get(&request)?;
-        let agent = self.row(cx, request.run())?.run.agent().clone();
-        Some(request.head(Some(agent)))
+        self.row(cx, request.run())?;
+        Some(request.head(self.load(cx, request.run()).filter(|_| request.is_open())))
     }
 
     pub(super) fn moved(&self, known: &[Known]) -> Vec<RunId> {

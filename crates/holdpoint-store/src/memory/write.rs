@@ -153,15 +153,22 @@ impl State {
         }
     }
 
-    pub(super) fn decide(&mut self, cx: &Context, decide: &Decide, now: Timestamp) -> DecideReply {
-        let Some(request) = self.requests.get(&decide.request) else { return DecideReply::NotFound };
+    pub(super) fn decide(&mut self, cx: &Context, mut decide: Decide, now: Timestamp) -> Result<DecideReply> {
+        let Some(request) = self.requests.get(&decide.request) else { return Ok(DecideReply::NotFound) };
         let Some(row) = self.runs.get_mut(&request.run()).filter(|row| *row.run.tenant() == cx.tenant) else {
-            return DecideReply::NotFound;
+            return Ok(DecideReply::NotFound);
         };
-        match facts::judge(request, row.cancel.as_ref(), decide, now) {
+        Ok(match facts::judge(request, row.cancel.as_ref(), &decide, now) {
             Judgement::Take(decision) => {
+                let is_free = !row.owned && row.ready_at.is_none();
+                let follows = facts::follows(&decide, is_free, row.epoch, row.next_seq());
+                let step = decide.step.take().filter(|_| follows);
+                if let Some(Step { run, expected_seq, writes, next, .. }) = step.as_deref() {
+                    crate::writes::check(run, writes, *expected_seq)?;
+                    self.check(run.id(), self.runs.get(&run.id()), writes, *next)?;
+                }
                 let stored = (*decision).clone();
-                match self.close_by_fact(decide.request, Closing::Decided(decision), now) {
+                match self.close_by_fact(decide.request, Closing::Decided(decision), step, now) {
                     Some(noted) => DecideReply::Taken { decision: stored, noted },
                     None => DecideReply::NotFound,
                 }
@@ -173,7 +180,7 @@ impl State {
                 }
                 reply
             }
-        }
+        })
     }
 
     pub(super) fn fail_gate(&mut self, cx: &Context, requests: &[RequestId], now: Timestamp) -> Vec<Noted> {
@@ -181,7 +188,7 @@ impl State {
         for id in requests {
             let Some(request) = self.requests.get(id).filter(|request| request.is_open()) else { continue };
             if self.runs.get(&request.run()).is_some_and(|row| *row.run.tenant() == cx.tenant) {
-                noted.extend(self.close_by_fact(*id, Closing::GateError, now));
+                noted.extend(self.close_by_fact(*id, Closing::GateError, None, now));
             }
         }
         noted
@@ -194,7 +201,9 @@ impl State {
             .take(limit)
             .map(|r| r.id)
             .collect();
-        due.into_iter().filter_map(|request| self.close_by_fact(request, Closing::Expired, now)).collect()
+        due.into_iter()
+            .filter_map(|request| self.close_by_fact(request, Closing::Expired, None, now))
+            .collect()
     }
 
     /// The open requests whose deadline has passed, in its order.
@@ -226,7 +235,7 @@ impl State {
         let request = self.requests.get(&id)?;
         let row = self.runs.get(&request.run()).filter(|row| *row.run.tenant() == cx.tenant)?;
         let closing = facts::close_due(request, row.cancel.as_ref(), release, now)?;
-        self.close_by_fact(id, closing, now)
+        self.close_by_fact(id, closing, None, now)
     }
 
     pub(super) fn remind_due(&mut self, limit: usize, now: Timestamp) -> Vec<Noted> {
@@ -260,11 +269,18 @@ impl State {
         row.audit.push((now, audit));
         self.commits += 1;
         let owner = if row.owned { Owner::Here } else { Owner::Nobody };
-        Some(Noted { cx: row.cx(), run: row.run.id(), event, owner })
+        Some(Noted { cx: row.cx(), run: row.run.id(), event, owner, epoch: row.epoch })
     }
 
-    /// Closes an open request by something that happened from outside.
-    fn close_by_fact(&mut self, id: RequestId, closing: Closing, now: Timestamp) -> Option<Noted> {
+    /// Closes an open request by something that happened from outside. With the step that follows from it, the run waits on;
+    /// else it is taken, where nobody has it.
+    fn close_by_fact(
+        &mut self,
+        id: RequestId,
+        closing: Closing,
+        step: Option<Box<Step<'static>>>,
+        now: Timestamp,
+    ) -> Option<Noted> {
         let request = self.requests.get_mut(&id)?;
         let row = self.runs.get_mut(&request.run())?;
         let written = facts::close(request, closing, now);
@@ -274,9 +290,18 @@ impl State {
         let event = row.append(written.event);
         row.audit.push((now, written.audit));
         row.facts.push(written.fact);
-        let owner = own_by_fact(&mut self.ready, row);
-        self.commits += 1;
-        Some(Noted { cx: row.cx(), run: row.run.id(), event, owner })
+        let (cx, run) = (row.cx(), row.run.id());
+        let Some(step) = step else {
+            let owner = own_by_fact(&mut self.ready, row);
+            self.commits += 1;
+            return Some(Noted { cx, run, event, owner, epoch: row.epoch });
+        };
+        let mut row = self.runs.remove(&run)?;
+        let Step { run: after, writes, next, .. } = *step;
+        self.write(&mut row, after.into_owned(), writes, next, now);
+        let epoch = row.epoch;
+        self.runs.insert(run, row);
+        Some(Noted { cx, run, event, owner: Owner::Nobody, epoch })
     }
 
     pub(super) fn cancel(
@@ -302,7 +327,7 @@ impl State {
         row.facts.push(fact);
         let owner = own_by_fact(&mut self.ready, row);
         self.commits += 1;
-        CancelReply::Noted(Noted { cx: row.cx(), run, event, owner })
+        CancelReply::Noted(Noted { cx: row.cx(), run, event, owner, epoch: row.epoch })
     }
 
     pub(super) fn look_up(&self, cx: &Context, key: &IdempotencyKey, now: Timestamp) -> KeyUse {

@@ -3,14 +3,15 @@
 use std::time::{Duration, Instant};
 
 use tokio_postgres::Client;
-use tokio_postgres::types::Type;
+use tokio_postgres::types::{ToSql, Type};
+use uuid::Uuid;
 
 use super::dial::Dialer;
 use super::pooler;
-use super::rows::Done;
+use super::rows::{self, Done, RUN_COLUMNS, select_request};
 use super::schema::MIGRATIONS;
-use crate::checkup::{COMMITS, MEASURE_MAX, age};
-use crate::{Checkup, Clock, CommitFigures, Result, StoredFigures, SystemClock};
+use crate::checkup::{COMMITS, MEASURE_MAX, READ_MAX, age};
+use crate::{Checkup, Clock, CommitFigures, Error, ReadThrough, Result, StoredFigures, SystemClock};
 
 /// The version of the schema since which requests can stay open beyond a deadline.
 const TERMS_SINCE: u32 = 5;
@@ -75,6 +76,10 @@ async fn look(client: &Client) -> Done<Checkup> {
         settings,
         oldest_transaction: oldest.map(|ms| Duration::from_millis(ms.max(0).unsigned_abs())),
         stored,
+        read: match schema {
+            Some(version) if version == known => Some(read_through(client).await?),
+            Some(_) | None => None,
+        },
     })
 }
 
@@ -110,6 +115,36 @@ async fn figures(client: &Client, version: u32) -> Done<StoredFigures> {
         quarantined: count(2)?,
         instances: Some(count(3)?),
     })
+}
+
+/// A page at a time, each by its place: nothing is held open meanwhile.
+async fn read_through(client: &Client) -> Done<ReadThrough> {
+    let mut found = ReadThrough::default();
+    let began = Instant::now();
+    let requests = select_request!(
+        "status = 0 AND (tenant_id, request_id) > ($1, $2) ORDER BY tenant_id, request_id LIMIT 500"
+    );
+    let mut after = (String::new(), Uuid::nil());
+    loop {
+        let place = [(&after.0 as &(dyn ToSql + Sync), Type::TEXT), (&after.1, Type::UUID)];
+        let rows = client.query_typed(requests, &place).await?;
+        let Some(last) = rows.last().filter(|_| began.elapsed() < READ_MAX) else { break };
+        after = (last.try_get(0)?, last.try_get(3)?);
+        rows.iter().for_each(|row| found.saw(rows::request(row).map_err(Error::from)));
+    }
+    let runs = format!(
+        "SELECT {RUN_COLUMNS}, tenant_id FROM run WHERE (tenant_id, run_id) > ($1, $2) ORDER BY tenant_id, run_id LIMIT 500"
+    );
+    let mut after = (String::new(), Uuid::nil());
+    loop {
+        let place = [(&after.0 as &(dyn ToSql + Sync), Type::TEXT), (&after.1, Type::UUID)];
+        let rows = client.query_typed(&runs, &place).await?;
+        let Some(last) = rows.last().filter(|_| began.elapsed() < READ_MAX) else { break };
+        after = (last.try_get(11)?, last.try_get(0)?);
+        rows.iter().for_each(|row| found.saw(rows::run_row(row).map(drop).map_err(Error::from)));
+    }
+    found.all = began.elapsed() < READ_MAX;
+    Ok(found)
 }
 
 /// The time on the way is taken to be the same in both directions; the quickest of a few answers tells most.

@@ -8,7 +8,7 @@ use holdpoint_protocol::{Event, InstanceId, RequestId, RunId, Timestamp};
 use tokio_postgres::types::ToSql;
 use uuid::Uuid;
 
-use super::error::of_commit;
+use super::error::{Fault, of_commit};
 use super::fact::{NUMBERED, Parts};
 use super::rows::{self, Done, due, now, select_request};
 use super::{PostgresStore, Work};
@@ -55,7 +55,13 @@ impl PostgresStore {
         if found.is_empty() {
             return Ok((Vec::new(), Timestamp::UNIX_EPOCH));
         }
-        let read = found.iter().map(|row| Ok((row.try_get(0)?, rows::request(row)?))).collect::<Done<_>>()?;
+        let mut read = Vec::with_capacity(found.len());
+        for row in &found {
+            let request = stored::readable(rows::request(row).map_err(Error::from))?;
+            if let Some(request) = request {
+                read.push((row.try_get(0)?, request));
+            }
+        }
         Ok((read, self.time(transaction).await?))
     }
 
@@ -82,7 +88,11 @@ impl PostgresStore {
             let (run, request) = (RunId(row.try_get(1)?), RequestId(row.try_get(2)?));
             Ok(stored::preset_due(run, request, row.try_get(3)?, row.try_get(0)?, row.try_get(4)?)?)
         };
-        found.iter().map(read).collect()
+        let mut due = Vec::with_capacity(found.len());
+        for row in &found {
+            due.extend(stored::readable(read(row).map_err(|fault: Fault| Error::from(fault)))?);
+        }
+        Ok(due)
     }
 
     pub(super) async fn try_close_due(
@@ -144,10 +154,10 @@ impl PostgresStore {
              escalated_at = COALESCE(escalated_at, $10) \
              WHERE tenant_id = $1 AND request_id = $3 AND status = 0 RETURNING run_id), \
              moved AS (UPDATE run SET {NUMBERED} WHERE tenant_id = $1 AND run_id = $2 \
-             AND EXISTS (SELECT 1 FROM reminded) RETURNING next_seq - 1 AS seq, audit_hash, owner, actor), \
+             AND EXISTS (SELECT 1 FROM reminded) RETURNING next_seq - 1 AS seq, audit_hash, owner, actor, epoch), \
              kept AS (INSERT INTO journal (tenant_id, run_id, seq, body) \
              SELECT $1, $2, seq, $7 || audit_hash || $8 FROM moved) \
-             SELECT seq, owner, actor FROM moved"
+             SELECT seq, owner, actor, epoch FROM moved"
         );
         let statement = transaction.prepare_cached(&sql).await?;
         let (next, escalated_at) = (due.next.map(ms), due.escalates.then(|| ms(at)));
@@ -175,6 +185,7 @@ impl PostgresStore {
         };
         let tenant =
             holdpoint_protocol::TenantId::new(tenant).map_err(|_| Error::Corrupt("a name".into()))?;
-        Ok(Some(Noted { cx: Context { tenant, actor: rows::actor(row.try_get(2)?)? }, run, event, owner }))
+        let cx = Context { tenant, actor: rows::actor(row.try_get(2)?)? };
+        Ok(Some(Noted { cx, run, event, owner, epoch: row.try_get::<_, i64>(3)? as u64 }))
     }
 }

@@ -50,7 +50,7 @@ const AFTER_THE_DEADLINE: i16 = 2;
 /// What all facts give back: the event's number, the owner, whether it was taken by this statement, the run's actor. Who
 /// owned the run before is read from the locked row: another fact of this process may have taken it a moment ago.
 const RETURNING: &str = "RETURNING run.next_seq - 1 AS seq, run.audit_hash, run.owner, old.owner IS NULL AS taken, \
-                         run.actor";
+                         run.actor, run.epoch";
 
 impl PostgresStore {
     pub(super) async fn try_decide(&self, cx: &Context, decide: &Decide) -> Done<DecideReply> {
@@ -136,7 +136,7 @@ impl PostgresStore {
              WHERE run.tenant_id = $1 AND run.run_id = $2 {RETURNING}), \
              kept AS (INSERT INTO journal (tenant_id, run_id, seq, body) \
              SELECT $1, $2, seq, $8 || audit_hash || $9 FROM moved) \
-             SELECT seq, owner, taken, actor FROM moved",
+             SELECT seq, owner, taken, actor, epoch FROM moved",
             moved_on = moved_on(),
             now = now!("13"),
         );
@@ -176,7 +176,8 @@ impl PostgresStore {
         };
         let tenant =
             holdpoint_protocol::TenantId::new(tenant).map_err(|_| Error::Corrupt("a name".into()))?;
-        Ok(Noted { cx: Context { tenant, actor: rows::actor(actor)? }, run, event, owner })
+        let cx = Context { tenant, actor: rows::actor(actor)? };
+        Ok(Noted { cx, run, event, owner, epoch: row.try_get::<_, i64>(4)? as u64 })
     }
 
     async fn append_record(
@@ -252,7 +253,7 @@ impl PostgresStore {
              WHERE run.tenant_id = $1 AND run.run_id = $2 {RETURNING}), \
              kept AS (INSERT INTO journal (tenant_id, run_id, seq, body) \
              SELECT $1, $2, seq, $8 || audit_hash || $9 FROM moved) \
-             SELECT seq, owner, taken, actor FROM moved",
+             SELECT seq, owner, taken, actor, epoch FROM moved",
             moved_on = moved_on(),
         );
         let statement = client.prepare_cached(&sql).await?;

@@ -48,7 +48,7 @@ impl PostgresStore {
         if waiting >= max {
             self.refused.fetch_add(1, Ordering::Relaxed);
             let why = format!("{waiting} operations wait for a connection already; come again");
-            return Err(Error::Unavailable(why).into());
+            return Err(Error::Busy(why).into());
         }
         Ok(self.pool.get().await?)
     }

@@ -248,6 +248,11 @@ impl Store for PostgresStore {
         again!(self, self.try_now())
     }
 
+    async fn probe(&self) -> Result<()> {
+        self.open()?;
+        again!(self, self.try_probe())
+    }
+
     async fn start(&self, cx: &Context, start: StartRun) -> Result<Started> {
         self.begin()?;
         let (new, key) = Prepared::start(cx, start)?;

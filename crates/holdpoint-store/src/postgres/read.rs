@@ -9,10 +9,11 @@ use holdpoint_protocol::{
     ConversationId, Event, EventBody, Interaction, InteractionStatus, Page, Pending, RequestId, RunId,
     RunStatus, RunView,
 };
-use tokio_postgres::IsolationLevel;
 use tokio_postgres::types::ToSql;
+use tokio_postgres::{IsolationLevel, Row};
 use uuid::Uuid;
 
+use super::error::Fault;
 use super::rows::{self, Done, RUN_COLUMNS, RunRow, due, select_request};
 use super::shown::{numbered, show};
 use super::{PostgresStore, Work};
@@ -138,18 +139,18 @@ impl PostgresStore {
 
     pub(super) async fn try_request(&self, cx: &Context, id: RequestId) -> Done<Option<RequestHead>> {
         let client = self.connection(Work::New).await?;
-        let sql = "SELECT q.tenant_id, q.run_id, q.seq, q.request_id, q.round, q.call, q.kind, q.digest, q.deadline, \
-                   q.opened_at, q.status, q.closure, q.terms, q.escalate_at, q.escalated_at, q.reminders, \
-                   r.snapshot_version, r.snapshot \
-                   FROM request q JOIN run r ON r.tenant_id = q.tenant_id AND r.run_id = q.run_id \
-                   WHERE q.tenant_id = $1 AND q.request_id = $2";
-        let statement = client.prepare_cached(sql).await?;
-        let Some(row) = client.query_opt(&statement, &[&cx.tenant.as_str(), &id.0]).await? else {
-            return Ok(None);
+        let Some(request) = request(&client, cx.tenant.as_str(), id).await? else { return Ok(None) };
+        drop(client);
+        // Not in one state of the database: whoever decides compares the run's number anyway.
+        let loaded = match request.is_open() {
+            true => self.try_load(cx, request.run()).await,
+            false => Ok(None),
         };
-        let request = rows::request(&row)?;
-        let agent = stored::agent(request.run(), rows::small(row.try_get(16)?), row.try_get(17)?)?;
-        Ok(Some(request.head(agent)))
+        let loaded = match loaded {
+            Err(Fault::Refused(error)) => stored::unless_newer(Err(error))?,
+            loaded => loaded?,
+        };
+        Ok(Some(request.head(loaded)))
     }
 
     pub(super) async fn try_interaction(&self, cx: &Context, id: RequestId) -> Done<Option<Interaction>> {
@@ -182,7 +183,7 @@ impl PostgresStore {
         let next = if more { found.last().map(AgePlace::of) } else { looked_to };
         let mut items = Vec::with_capacity(found.len());
         for shown in show(&view, tenant, &found).await? {
-            items.extend(readable(shown)?);
+            items.extend(stored::readable(shown.map_err(Error::from))?);
         }
         Ok(Page { items, next_cursor: next.map(|place| place.write(&cx.tenant)) })
     }
@@ -230,7 +231,7 @@ impl PostgresStore {
                     Ok(row) => view(&transaction, tenant, &row).await,
                     Err(fault) => Err(fault),
                 };
-                items.extend(readable(read)?);
+                items.extend(stored::readable(read.map_err(Error::from))?);
             }
         }
         let next = last.filter(|_| !whole);
@@ -326,10 +327,12 @@ async fn entries<T>(
     let after = i64::try_from(after).unwrap_or(i64::MAX);
     let parameters: [&(dyn ToSql + Sync); 4] = [&tenant, &run.0, &after, &limit];
     let found = client.query(&statement, &parameters).await?;
-    found
-        .iter()
-        .map(|row| Ok((row.try_get::<_, i64>(0)? as u64, wanted(Entry::of(run, row.try_get(1)?))?)))
-        .collect()
+    let read = |row: &Row| -> Done<_> {
+        let seq = row.try_get::<_, i64>(0)? as u64;
+        let entry = wanted(Entry::of(run, row.try_get(1)?));
+        Ok((seq, entry.map_err(|error| error.about(format_args!("run {run}, what ends with event {seq}")))?))
+    };
+    found.iter().map(read).collect()
 }
 
 /// The messages of the round in progress.
@@ -429,7 +432,7 @@ async fn of_run(
     let statement = client.prepare_cached(select_request!("tenant_id = $1 AND run_id = $2")).await?;
     let mut found = Vec::new();
     for row in client.query(&statement, &[&tenant, &run.0]).await? {
-        let request = rows::request(&row)?;
+        let Some(request) = stored::readable(rows::request(&row).map_err(Error::from))? else { continue };
         if filter.takes(&request) && from.is_none_or(|from| AgePlace::of(&request) > from) {
             found.push(request);
         }
@@ -465,11 +468,9 @@ async fn by_age(
         let read = client.query(&statement, &parameters).await?;
         let mut last = None;
         for row in &read {
-            let request = rows::request(row)?;
-            last = Some(AgePlace::of(&request));
-            if filter.takes(&request) {
-                found.push(request);
-            }
+            last = Some(rows::age_place(row)?);
+            let request = stored::readable(rows::request(row).map_err(Error::from))?;
+            found.extend(request.filter(|request| filter.takes(request)));
         }
         if read.len() as i64 == rows {
             looked_to = looked_to.into_iter().chain(last).min();
@@ -490,13 +491,4 @@ async fn records(client: &impl GenericClient, tenant: &str, run: RunId) -> Done<
         kept.extend(Entry::of(run, row.try_get(0)?).audit()?);
     }
     Ok(kept)
-}
-
-/// A run that a newer version wrote is left out of a list; asked for by itself, it is refused with the reason.
-fn readable<T>(read: Done<T>) -> Result<Option<T>> {
-    match read.map_err(Error::from) {
-        Ok(item) => Ok(Some(item)),
-        Err(Error::Newer { .. }) => Ok(None),
-        Err(error) => Err(error),
-    }
 }

@@ -9,6 +9,7 @@ use super::error::Fault;
 use crate::chain::{self, Hash};
 use crate::clock::from_ms;
 use crate::facts::{CancelNote, Closure, Request};
+use crate::places::AgePlace;
 use crate::{Error, codes, compact, stored};
 
 pub(super) type Done<T> = std::result::Result<T, Fault>;
@@ -44,12 +45,17 @@ macro_rules! select_request {
 pub(super) use select_request;
 
 pub(super) fn request(row: &Row) -> Done<Request> {
+    let id = RequestId(row.try_get(3)?);
+    request_of(id, row).map_err(|fault| fault.about(format_args!("request {id}")))
+}
+
+fn request_of(id: RequestId, row: &Row) -> Done<Request> {
     let run = RunId(row.try_get(1)?);
     let closure: Option<Vec<u8>> = row.try_get(11)?;
     let opened_at = from_ms(row.try_get(9)?);
     let deadline = row.try_get::<_, Option<i64>>(8)?.map(from_ms);
     Ok(Request {
-        id: RequestId(row.try_get(3)?),
+        id,
         call: CallId { run, round: small(row.try_get(4)?), index: small(row.try_get(5)?) },
         kind: codes::request_kind::read(row.try_get::<_, i16>(6)?.into())?,
         digest: stored::digest(&bytes(row.try_get(7)?)?)?,
@@ -61,6 +67,15 @@ pub(super) fn request(row: &Row) -> Done<Request> {
         opened_at,
         status: codes::request_status::read(row.try_get::<_, i16>(10)?.into())?,
         closure: closure.map(|bytes| compact::read::<Closure>(run, &bytes)).transpose()?,
+    })
+}
+
+/// Where a request that [`request`] reads stands in the order of their age, whether it can be read or not.
+pub(super) fn age_place(row: &Row) -> Done<AgePlace> {
+    Ok(AgePlace {
+        opened_at_ms: row.try_get(9)?,
+        run: RunId(row.try_get(1)?),
+        seq: row.try_get::<_, i64>(2)? as u64,
     })
 }
 
@@ -124,6 +139,10 @@ pub(super) const RUN_COLUMNS: &str = "run_id, status, epoch, next_seq, step_seq,
 
 pub(super) fn run_row(row: &Row) -> Done<RunRow> {
     let id = RunId(row.try_get(0)?);
+    run_row_of(id, row).map_err(|fault| fault.about(format_args!("run {id}")))
+}
+
+fn run_row_of(id: RunId, row: &Row) -> Done<RunRow> {
     let snapshot: &[u8] = row.try_get(10)?;
     Ok(RunRow {
         run: stored::snapshot(id, small(row.try_get(9)?), snapshot)?,

@@ -11,7 +11,7 @@ use super::rows::Done;
 use super::{AGAIN_MAX, PostgresStore, Work, again, partitions};
 use crate::chain::ms;
 use crate::tidy::{KEY_KEPT, first_kept};
-use crate::{Error, Result, Tidied, Tidy};
+use crate::{Error, Result, Tidied, Tidy, stored};
 
 /// How long an instance is remembered after its lease ran out: nobody asks for it any more.
 const INSTANCE_KEPT: Duration = Duration::from_secs(60 * 60);
@@ -46,6 +46,22 @@ fn millis(duration: Duration) -> i64 {
 }
 
 impl PostgresStore {
+    /// In a transaction of its own each: only what is kept has to find room.
+    pub(super) async fn try_probe(&self) -> Done<()> {
+        let client = self.connection(Work::Own).await?;
+        let sql =
+            "INSERT INTO tool_set (tenant_id, digest, tools) VALUES ('', $1, $2) ON CONFLICT DO NOTHING";
+        let statement = client.prepare_cached(sql).await?;
+        client
+            .execute(&statement, &[&stored::BALLAST_DIGEST, &stored::ballast()])
+            .await
+            .map_err(of_commit)?;
+        let sql = "DELETE FROM tool_set WHERE tenant_id = '' AND digest = $1";
+        let statement = client.prepare_cached(sql).await?;
+        client.execute(&statement, &[&stored::BALLAST_DIGEST]).await.map_err(of_commit)?;
+        Ok(())
+    }
+
     async fn try_tidy(&self, keep: Option<Duration>, limit: usize) -> Done<Tidied> {
         let now = self.try_now().await?;
         let mut client = self.connection(Work::New).await?;

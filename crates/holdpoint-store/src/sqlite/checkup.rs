@@ -7,8 +7,13 @@ use rusqlite::{Connection, OpenFlags};
 
 use super::lists::OVERDUE;
 use super::open::{self, VERSION};
-use crate::checkup::{COMMITS, MEASURE_MAX, age};
-use crate::{Checkup, Clock, CommitFigures, Error, Result, StoredFigures, SystemClock};
+use super::read::{self, RUN_COLUMNS};
+use super::rows::{self, select_request};
+use crate::checkup::{COMMITS, MEASURE_MAX, READ_MAX, age};
+use crate::{Checkup, Clock, CommitFigures, Error, ReadThrough, Result, StoredFigures, SystemClock};
+
+/// The largest file whose pages are all looked at: a few seconds' work.
+const CHECKED_WHOLE_BYTES: i64 = 1024 * 1024 * 1024;
 
 /// The version of the schema since which requests can stay open beyond a deadline.
 const TERMS_SINCE: u32 = 4;
@@ -37,6 +42,7 @@ pub fn checkup_sqlite(path: &Path) -> Result<Checkup> {
         settings: vec![("journal_mode".into(), journal)],
         oldest_transaction: None,
         stored,
+        read: (version == VERSION).then(|| read_through(&connection)).transpose()?,
     })
 }
 
@@ -60,6 +66,34 @@ fn figures(connection: &Connection, version: u32) -> Result<StoredFigures> {
         quarantined: quarantined.unsigned_abs(),
         instances: None,
     })
+}
+
+/// First what SQLite says of the file's pages, where that does not take long; then the rows.
+fn read_through(connection: &Connection) -> Result<ReadThrough> {
+    let mut found = ReadThrough { all: true, ..ReadThrough::default() };
+    let began = Instant::now();
+    let pages: i64 = connection.pragma_query_value(None, "page_count", |row| row.get(0))?;
+    let size: i64 = connection.pragma_query_value(None, "page_size", |row| row.get(0))?;
+    if pages.saturating_mul(size) <= CHECKED_WHOLE_BYTES {
+        let said: String = connection.pragma_query_value(None, "quick_check", |row| row.get(0))?;
+        if said != "ok" {
+            found.saw::<()>(Err(Error::Corrupt(format!("the file: {said}"))));
+        }
+    }
+    let requests = select_request!("status = 0");
+    let runs = format!("SELECT {RUN_COLUMNS} FROM run ORDER BY id DESC");
+    let mut statement = connection.prepare(requests)?;
+    let mut rows = statement.query([])?;
+    while let Some(row) = rows.next()?.filter(|_| began.elapsed() < READ_MAX) {
+        found.saw(rows::request(row).map_err(Error::from));
+    }
+    let mut statement = connection.prepare(&runs)?;
+    let mut rows = statement.query([])?;
+    while let Some(row) = rows.next()?.filter(|_| began.elapsed() < READ_MAX) {
+        found.saw(read::run_row(row));
+    }
+    found.all = began.elapsed() < READ_MAX;
+    Ok(found)
 }
 
 fn measure(path: &Path) -> Result<CommitFigures> {

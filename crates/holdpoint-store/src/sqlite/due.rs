@@ -7,7 +7,7 @@ use super::rows::{self, select_request};
 use super::txn::{Done, Txn};
 use crate::chain::ms;
 use crate::facts::{self, Closing, Request};
-use crate::{Context, Noted, Owner, RuleRelease};
+use crate::{Context, Error, Noted, Owner, RuleRelease, stored};
 
 impl Txn<'_> {
     pub(super) fn expire_due(&mut self, limit: usize) -> Done<Vec<Noted>> {
@@ -29,7 +29,11 @@ impl Txn<'_> {
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
         let read =
             self.many(sql, params![ms(now), limit], |row| Ok((row.get::<_, i64>(0)?, rows::request(row))))?;
-        read.into_iter().map(|(tenant, request)| Ok((tenant, request?))).collect()
+        let mut due = Vec::with_capacity(read.len());
+        for (tenant, request) in read {
+            due.extend(stored::readable(request.map_err(Error::from))?.map(|request| (tenant, request)));
+        }
+        Ok(due)
     }
 
     pub(super) fn close_due(
@@ -74,6 +78,6 @@ impl Txn<'_> {
         let event = self.append_fact(&mut head, event, &record, None, now)?;
         self.moved_on(&head)?;
         let owner = if head.owner == Some(self.caches.incarnation) { Owner::Here } else { Owner::Nobody };
-        Ok(Some(Noted { cx: self.cx(&head)?, run, event, owner }))
+        Ok(Some(Noted { cx: self.cx(&head)?, run, event, owner, epoch: head.epoch }))
     }
 }

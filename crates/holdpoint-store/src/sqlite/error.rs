@@ -13,6 +13,13 @@ pub(super) enum Fault {
     Database(rusqlite::Error),
 }
 
+impl Fault {
+    /// The same, saying what it is that cannot be read.
+    pub(super) fn about(self, what: impl std::fmt::Display) -> Self {
+        Self::Refused(Error::from(self).about(what))
+    }
+}
+
 impl From<Error> for Fault {
     fn from(error: Error) -> Self {
         Self::Refused(error)
@@ -46,10 +53,15 @@ pub(super) fn error_of(error: &rusqlite::Error) -> Error {
     let Some(code) = error.sqlite_error_code() else { return Error::Corrupt(text) };
     match code {
         ErrorCode::DiskFull => Error::Full(text),
-        ErrorCode::ConstraintViolation => Error::Inconsistent(text),
-        ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase | ErrorCode::TypeMismatch => {
-            Error::Corrupt(text)
-        }
+        ErrorCode::ConstraintViolation
+        | ErrorCode::TooBig
+        | ErrorCode::ApiMisuse
+        | ErrorCode::ParameterOutOfRange => Error::Inconsistent(text),
+        // `Unknown` is what SQLite says of a statement that does not fit the schema: a table or a column is not there.
+        ErrorCode::DatabaseCorrupt
+        | ErrorCode::NotADatabase
+        | ErrorCode::TypeMismatch
+        | ErrorCode::Unknown => Error::Corrupt(text),
         // The rest is the machine's doing and can be gone the next time. (The enum is SQLite's, and may grow.)
         _ => Error::Unavailable(text),
     }

@@ -41,7 +41,7 @@ impl Reader {
         let next = if more { found.last().map(AgePlace::of) } else { looked_to };
         let mut items = Vec::with_capacity(found.len());
         for request in &found {
-            items.extend(readable(self.show(tenant, request))?);
+            items.extend(stored::readable(self.show(tenant, request))?);
         }
         Ok(Page { items, next_cursor: next.map(|place| place.write(name)) })
     }
@@ -65,7 +65,7 @@ impl Reader {
         let mut rows = statement.query(params![tenant, run.0.as_bytes()])?;
         let mut found = Vec::new();
         while let Some(row) = rows.next()? {
-            let request = rows::request(row)?;
+            let Some(request) = stored::readable(rows::request(row).map_err(Error::from))? else { continue };
             if filter.takes(&request) && from.is_none_or(|from| AgePlace::of(&request) > from) {
                 found.push(request);
             }
@@ -120,9 +120,9 @@ impl Reader {
         let mut fits = 0;
         for looked_at in 1.. {
             let Some(row) = rows.next()? else { return Ok(None) };
-            let request = rows::request(row)?;
-            let place = AgePlace::of(&request);
-            if filter.takes(&request) {
+            let place = rows::age_place(row)?;
+            let request = stored::readable(rows::request(row).map_err(Error::from))?;
+            if let Some(request) = request.filter(|request| filter.takes(request)) {
                 found.push(request);
                 fits += 1;
             }
@@ -158,7 +158,7 @@ impl Reader {
             last = Some(rows::run_id(row, 0)?);
             let status = codes::run_status::read(row.get(1)?)?;
             if filter.status.is_none_or(|asked| asked == status) {
-                items.extend(readable(run_row(row).and_then(|row| self.view(tenant, &row)))?);
+                items.extend(stored::readable(run_row(row).and_then(|row| self.view(tenant, &row)))?);
             }
         }
         Ok(Page { items, next_cursor: None })
@@ -238,7 +238,13 @@ impl Reader {
             let request = RequestId(uuid::Uuid::from_bytes(row.get(1)?));
             let terms: Option<Vec<u8>> = row.get(2)?;
             let (tenant, actor): (String, String) = (row.get(3)?, row.get(4)?);
-            due.push(stored::preset_due(run, request, terms.as_deref(), &tenant, &actor)?);
+            due.extend(stored::readable(stored::preset_due(
+                run,
+                request,
+                terms.as_deref(),
+                &tenant,
+                &actor,
+            ))?);
         }
         Ok(due)
     }
@@ -247,12 +253,3 @@ impl Reader {
 /// How many requests stay open beyond their deadline.
 pub(super) const OVERDUE: &str =
     "SELECT count(*) FROM request WHERE status = 0 AND wait_until IS NOT NULL AND wait_until <= ?1";
-
-/// A run that a newer version wrote is left out of a list; asked for by itself, it is refused with the reason.
-fn readable<T>(read: Result<T>) -> Result<Option<T>> {
-    match read {
-        Ok(item) => Ok(Some(item)),
-        Err(Error::Newer { .. }) => Ok(None),
-        Err(error) => Err(error),
-    }
-}

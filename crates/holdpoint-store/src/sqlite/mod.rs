@@ -107,6 +107,12 @@ impl Store for SqliteStore {
         Ok(self.clock.now())
     }
 
+    async fn probe(&self) -> Result<()> {
+        // One after the other: what is deleted in the transaction that wrote it is never written.
+        self.writer.write("probe", |txn| txn.probe()).await?;
+        self.writer.write("probe", |txn| txn.end_probe()).await
+    }
+
     async fn start(&self, cx: &Context, start: StartRun) -> Result<Started> {
         let cx = cx.clone();
         let (new, key) = Prepared::start(&cx, start)?;
@@ -148,7 +154,8 @@ impl Store for SqliteStore {
 
     async fn decide(&self, cx: &Context, decide: Decide) -> Result<DecideReply> {
         let cx = cx.clone();
-        self.writer.write("decide", move |txn| txn.decide(&cx, &decide)).await
+        let step = decide.step.as_deref().map(Prepared::step).transpose()?.map(|(step, _, _)| step);
+        self.writer.write("decide", move |txn| txn.decide(&cx, &decide, step.as_ref())).await
     }
 
     async fn fail_gate(&self, cx: &Context, requests: &[RequestId]) -> Result<Vec<Noted>> {

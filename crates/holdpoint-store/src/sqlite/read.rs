@@ -37,6 +37,10 @@ pub(super) const RUN_COLUMNS: &str = "id, status, epoch, next_seq, step_seq, com
 
 pub(super) fn run_row(row: &Row<'_>) -> Result<RunRow> {
     let id = rows::run_id(row, 0)?;
+    run_row_of(id, row).map_err(|error| error.about(format_args!("run {id}")))
+}
+
+fn run_row_of(id: RunId, row: &Row<'_>) -> Result<RunRow> {
     let snapshot: Vec<u8> = row.get(10)?;
     Ok(RunRow {
         run: stored::snapshot(id, row.get(9)?, &snapshot)?,
@@ -70,14 +74,11 @@ impl Reader {
         }
     }
 
-    pub(super) fn head(&self, tenant: i64, id: RequestId) -> Result<Option<RequestHead>> {
+    pub(super) fn head(&mut self, tenant: i64, id: RequestId) -> Result<Option<RequestHead>> {
         let Some(request) = self.request(tenant, id)? else { return Ok(None) };
-        let run = request.run();
-        let sql = "SELECT snapshot_version, snapshot FROM run WHERE tenant = ?1 AND id = ?2";
-        let mut statement = self.connection.prepare_cached(sql)?;
-        let (version, snapshot): (u32, Vec<u8>) =
-            statement.query_row(params![tenant, run.0.as_bytes()], |row| Ok((row.get(0)?, row.get(1)?)))?;
-        Ok(Some(request.head(stored::agent(run, version, &snapshot)?)))
+        let loaded =
+            if request.is_open() { stored::unless_newer(self.load(tenant, request.run()))? } else { None };
+        Ok(Some(request.head(loaded)))
     }
 
     /// Entries of a run's journal after an event, in order, until there is enough.
@@ -93,8 +94,10 @@ impl Reader {
         let after = i64::try_from(after).unwrap_or(i64::MAX);
         let mut rows = statement.query(params![tenant, run.0.as_bytes(), after])?;
         while let Some(row) = rows.next()? {
-            let body = row.get_ref(1)?.as_blob().map_err(|error| Error::Corrupt(error.to_string()))?;
-            if !each(row.get::<_, i64>(0)? as u64, Entry::of(run, body))? {
+            let seq = row.get::<_, i64>(0)? as u64;
+            let body = row.get_ref(1)?.as_blob().map_err(|error| Error::Corrupt(error.to_string()));
+            let more = body.and_then(|body| each(seq, Entry::of(run, body)));
+            if !more.map_err(|error| error.about(format_args!("run {run}, what ends with event {seq}")))? {
                 break;
             }
         }
@@ -249,7 +252,7 @@ impl Reader {
         let mut rows = statement.query(params![tenant, run.0.as_bytes()])?;
         let mut pending = Vec::new();
         while let Some(row) = rows.next()? {
-            let request = rows::request(row)?;
+            let Some(request) = stored::readable(rows::request(row).map_err(Error::from))? else { continue };
             pending.push(Pending { request_id: request.id, call_id: request.call, kind: request.kind });
         }
         Ok(pending)

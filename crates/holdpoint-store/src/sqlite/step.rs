@@ -98,13 +98,18 @@ impl Txn<'_> {
             return Ok(Committed::Moved);
         }
         self.check(&head, new)?;
-        self.write_rows(&mut head, new, now)?;
-        self.update_run(&head, new, now)?;
+        self.write_step(&mut head, new, now)?;
         Ok(Committed::Done { next_seq: head.next_seq })
     }
 
+    /// Writes a step that was checked.
+    pub(super) fn write_step(&mut self, head: &mut Head, new: &Prepared, now: Timestamp) -> Done<()> {
+        self.write_rows(head, new, now)?;
+        self.update_run(head, new, now)
+    }
+
     /// What a step says that what is stored contradicts. Looked for before anything is written.
-    fn check(&self, head: &Head, new: &Prepared) -> Done<()> {
+    pub(super) fn check(&self, head: &Head, new: &Prepared) -> Done<()> {
         for closed in &new.closed {
             let request = self.request(head.tenant, closed.request)?;
             crate::writes::check_closed(new.run, closed.request, request.as_ref())?;

@@ -11,7 +11,7 @@ use super::rows;
 use super::txn::{Done, Txn};
 use crate::chain::ms;
 use crate::tidy::{KEY_KEPT, first_kept};
-use crate::{Result, Tidied, Tidy};
+use crate::{Result, Tidied, Tidy, stored};
 
 /// Everything of a run, by its tenant and id.
 const OF_A_RUN: [&str; 5] = [
@@ -23,6 +23,18 @@ const OF_A_RUN: [&str; 5] = [
 ];
 
 impl Txn<'_> {
+    /// What only has to find room.
+    pub(super) fn probe(&mut self) -> Done<()> {
+        let sql = "INSERT OR REPLACE INTO tool_set (digest, tools) VALUES (?1, ?2)";
+        self.execute(sql, params![stored::BALLAST_DIGEST, stored::ballast()])?;
+        Ok(())
+    }
+
+    pub(super) fn end_probe(&mut self) -> Done<()> {
+        self.execute("DELETE FROM tool_set WHERE digest = ?1", params![stored::BALLAST_DIGEST])?;
+        Ok(())
+    }
+
     fn tidy(&mut self, keep: Option<Duration>, limit: usize) -> Done<Tidied> {
         let now = self.now();
         let kept = i64::try_from(KEY_KEPT.as_millis()).unwrap_or(i64::MAX);

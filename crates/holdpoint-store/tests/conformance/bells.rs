@@ -319,7 +319,7 @@ mod between_instances {
             until("a full line", async || (store.standing().unwrap().refused >= 43).then_some(())).await;
             let began = Instant::now();
             let refused = store.run(&ana(), walk.id()).await;
-            assert!(matches!(&refused, Err(Error::Unavailable(why)) if why.contains("wait")), "{refused:?}");
+            assert!(matches!(&refused, Err(Error::Busy(why)) if why.contains("wait")), "{refused:?}");
             assert!(began.elapsed() < Duration::from_secs(1), "it waited");
             // A step of a run stands in the line where the others are turned away.
             let stepping = tokio::spawn({

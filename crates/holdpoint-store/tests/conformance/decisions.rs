@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
-use holdpoint_core::decision::{CancelKind, Fact};
+use holdpoint_core::decision::{CancelKind, Decision, Fact};
+use holdpoint_core::run::Input;
 use holdpoint_protocol::{
     DecisionWord, Event, EventBody, InteractionStatus, RequestId, RunId, RunStatus, Then, Via,
 };
-use holdpoint_store::{CancelReply, Decide, DecideReply, Next, Owner};
+use holdpoint_store::{CancelReply, ChainCheck, Decide, DecideReply, Next, Owner};
 
 use crate::bed::{Bed, ana, conformance, cx};
 use crate::walk::{Walk, decide, decision, expiring, facts};
@@ -24,6 +25,8 @@ conformance!(
     a_cancel_is_noted_once_and_outranks_a_supersede,
     a_request_that_its_run_closed_cannot_be_decided,
     a_decision_after_a_cancel_does_not_count,
+    a_step_comes_with_its_decision_or_not_at_all,
+    a_step_that_was_overtaken_is_left_out,
     what_expires_after_a_cancel_is_closed_once,
 );
 
@@ -378,4 +381,92 @@ async fn what_expires_after_a_cancel_is_closed_once(bed: Bed) {
     assert_eq!(status(requests[0]).await, InteractionStatus::Cancelled);
     assert_eq!(status(requests[1]).await, InteractionStatus::Expired);
     assert_eq!(bed.store.stats().await.unwrap().pending, 0);
+}
+
+/// The decline of the first request, with the step that follows from it.
+async fn declined_with_its_step(walk: &Walk) -> Decide {
+    let decide = decision(walk.requests()[0], DecisionWord::Decline, "bo");
+    let mut ahead = walk.copy();
+    ahead.next_seq += 1;
+    let stored = Decision {
+        word: decide.word,
+        by: decide.by.clone(),
+        rule: None,
+        digest: walk.run.digest_of(walk.run.call_of(decide.request).unwrap()).unwrap(),
+        reason: decide.reason.clone(),
+        arguments: None,
+        result: None,
+        then: Then::Continue,
+        at: walk.store.now().await.unwrap(),
+    };
+    let fact = Fact::Decided { request: decide.request, decision: Box::new(stored) };
+    let changes = ahead.step(vec![Input::Facts(vec![fact])]).await;
+    Decide { step: Some(Box::new(ahead.made(changes, Next::Suspend))), ..decide }
+}
+
+/// A store that leaves the step out has the run taken up, as if there were none.
+async fn a_step_comes_with_its_decision_or_not_at_all(bed: Bed) {
+    let walk = Walk::suspended(&bed, &ana(), "job").await;
+    let declined = declined_with_its_step(&walk).await;
+    let before = bed.store.load(&ana(), walk.id()).await.unwrap().unwrap();
+    let noted = taken(bed.store.decide(&ana(), declined.clone()).await.unwrap());
+    assert_eq!(noted.event.seq, Some(walk.next_seq));
+
+    let after = bed.store.load(&ana(), walk.id()).await.unwrap().unwrap();
+    let status = bed.store.run(&ana(), walk.id()).await.unwrap().unwrap().status;
+    let events = bed.store.events(&ana(), walk.id(), walk.next_seq - 1, 10).await.unwrap().unwrap();
+    assert_eq!(noted.epoch, after.epoch);
+    assert!(events[0].1.contains(r#""type":"decision""#), "{events:?}");
+    match noted.owner {
+        Owner::Nobody => {
+            assert_eq!((status, after.epoch, after.facts.len()), (RunStatus::Suspended, before.epoch, 0));
+            assert_eq!((after.next_seq, events.len()), (walk.next_seq + 2, 2));
+            assert!(events[1].1.contains(r#""type":"tool_result""#), "{events:?}");
+            assert_eq!(after.run.pending().len(), 1);
+            assert_eq!(after.open.len(), before.open.len() + 1, "the answer is in the round");
+        }
+        Owner::Taken => {
+            assert_eq!((status, after.epoch, after.facts.len()), (RunStatus::Running, before.epoch + 1, 1));
+            assert_eq!((after.next_seq, events.len()), (walk.next_seq + 1, 1));
+        }
+        other => panic!("{other:?}"),
+    }
+    let chain = bed.store.verify(&ana(), walk.id()).await.unwrap();
+    assert!(matches!(chain, Some(ChainCheck::Whole { .. })), "{chain:?}");
+    let shown = bed.store.interaction(&ana(), declined.request).await.unwrap().unwrap();
+    assert_eq!(shown.status, InteractionStatus::Decided);
+    let again = bed.store.decide(&ana(), declined).await.unwrap();
+    assert!(matches!(again, DecideReply::Repeated { .. }), "{again:?}");
+
+    // Either way it goes on to its end.
+    decide(&bed.store, &ana(), walk.requests()[1], DecisionWord::Approve).await;
+    let (mut walk, changes) = Walk::resumed(&bed.store, &ana(), walk.id()).await;
+    walk.stored(changes, Next::Keep).await;
+    walk.executed(2, "build ok", Next::Keep).await;
+    walk.answered().await;
+}
+
+async fn a_step_that_was_overtaken_is_left_out(bed: Bed) {
+    // By another decision: its run is in somebody's hands.
+    let walk = Walk::suspended(&bed, &ana(), "one").await;
+    let declined = declined_with_its_step(&walk).await;
+    decide(&bed.store, &ana(), walk.requests()[1], DecisionWord::Approve).await;
+    let noted = taken(bed.store.decide(&ana(), declined).await.unwrap());
+    assert_eq!(noted.owner, Owner::Here);
+    assert_eq!(facts(&bed.store, &ana(), walk.id()).await.len(), 2);
+
+    // By a step: nobody has the run any more, and it is another than the one that was looked at.
+    let mut walk = Walk::suspended(&bed, &ana(), "two").await;
+    let declined = declined_with_its_step(&walk).await;
+    let taken_up = bed.store.take(&ana(), walk.id()).await.unwrap().unwrap();
+    walk.epoch = taken_up.epoch;
+    walk.stored(holdpoint_core::run::Changes::default(), Next::Suspend).await;
+    let noted = taken(bed.store.decide(&ana(), declined).await.unwrap());
+    assert_eq!(noted.owner, Owner::Taken);
+    let loaded = bed.store.load(&ana(), walk.id()).await.unwrap().unwrap();
+    assert_eq!(
+        (loaded.facts.len(), loaded.run.pending().len()),
+        (1, 2),
+        "the decision, and nothing of its step"
+    );
 }

@@ -177,17 +177,14 @@ async fn what_is_needed_of_a_request_to_decide_it_is_found_by_its_id(bed: Bed) {
     let shown = bed.store.interaction(&ana(), id).await.unwrap().unwrap();
     let head = bed.store.request(&ana(), id).await.unwrap().unwrap();
     assert_eq!(
-        (head.run, head.agent, head.kind, head.status, head.opened_at),
-        (
-            walk.id(),
-            Some(shown.agent),
-            InteractionKind::Approval,
-            InteractionStatus::Pending,
-            shown.created_at
-        )
+        (head.run, head.kind, head.status, head.opened_at),
+        (walk.id(), InteractionKind::Approval, InteractionStatus::Pending, shown.created_at)
     );
+    let loaded = head.loaded.unwrap();
+    assert_eq!((loaded.run.id(), loaded.next_seq, loaded.epoch), (walk.id(), walk.next_seq, walk.epoch));
     decide(&bed.store, &ana(), id, DecisionWord::Approve).await;
     let head = bed.store.request(&ana(), id).await.unwrap().unwrap();
     assert_eq!(head.status, InteractionStatus::Decided);
+    assert!(head.loaded.is_none(), "of what is closed nobody needs the run");
     assert!(bed.store.request(&cx("other", "ana"), id).await.unwrap().is_none());
 }

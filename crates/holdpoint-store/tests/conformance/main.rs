@@ -27,4 +27,5 @@ mod steps;
 mod terms;
 mod tidy;
 mod time;
+mod unreadable;
 mod watch;

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use holdpoint_core::decision::CancelKind;
 use holdpoint_core::run::LedgerLine;
 use holdpoint_protocol::{CallId, DecisionWord, Event, EventBody, InteractionStatus, RequestId, RunStatus};
 use holdpoint_store::{Committed, Error, Next, Step};
@@ -14,6 +15,7 @@ conformance!(
     the_main_job_is_stored_from_start_to_end,
     the_round_in_progress_is_read_back_in_the_order_of_its_slots,
     a_step_made_from_an_older_state_writes_nothing,
+    a_claim_that_a_cancel_overtook_is_not_taken,
     a_step_of_a_lower_epoch_writes_nothing,
     a_step_of_another_tenant_writes_nothing,
     a_step_that_says_nothing_to_watchers_is_stored_too,
@@ -87,6 +89,29 @@ async fn a_step_made_from_an_older_state_writes_nothing(bed: Bed) {
     walk.stored(changes, Next::Keep).await;
     walk.executed(0, "contents", Next::Suspend).await;
     assert!(bed.store.load(&ana(), walk.id()).await.unwrap().unwrap().facts.is_empty());
+}
+
+/// Approved, checked, and about to be claimed: a cancel that is stored first is seen by the transaction that would write the
+/// claim, and there is none.
+async fn a_claim_that_a_cancel_overtook_is_not_taken(bed: Bed) {
+    for kind in [CancelKind::Cancel, CancelKind::Supersede] {
+        let walk = Walk::suspended(&bed, &ana(), &format!("{kind:?}")).await;
+        let requests = walk.requests();
+        decide(&bed.store, &ana(), requests[0], DecisionWord::Decline).await;
+        decide(&bed.store, &ana(), requests[1], DecisionWord::Approve).await;
+        let (mut walk, changes) = Walk::resumed(&bed.store, &ana(), walk.id()).await;
+        walk.stored(changes, Next::Keep).await;
+        let changes = walk.checked(2).await;
+        let claim = walk.made(changes, Next::Keep);
+        assert!(matches!(claim.writes.executions[..], [LedgerLine::Started { .. }]));
+        bed.store.cancel(&ana(), walk.id(), kind).await.unwrap();
+        assert_eq!(bed.store.commit(&ana(), &claim).await.unwrap(), Committed::Moved);
+        let audit = bed.store.audit(&ana(), walk.id(), 0, 1_000).await.unwrap();
+        let started = audit.iter().filter(|row| row.record.contains("execution_started")).count();
+        assert_eq!(started, 1, "the free call of the beginning, and no other");
+        let (mut walk, changes) = Walk::resumed(&bed.store, &ana(), walk.id()).await;
+        walk.stored(changes, Next::End).await;
+    }
 }
 
 async fn a_step_of_a_lower_epoch_writes_nothing(bed: Bed) {

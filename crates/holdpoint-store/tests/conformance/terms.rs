@@ -20,7 +20,7 @@ conformance!(
     a_request_that_stays_open_never_expires_and_can_be_decided_after_its_deadline,
     people_are_reminded_once_at_each_time_and_the_run_goes_on_waiting,
     a_reminder_that_a_further_group_is_told_of_says_so_and_is_kept,
-    s_215_half_time_escalates_and_the_deadline_still_denies,
+    at_half_time_it_escalates_and_the_deadline_still_denies,
     what_nobody_could_be_reminded_of_in_time_is_told_once,
     a_request_that_is_closed_reminds_nobody,
     reminders_are_sent_in_batches,
@@ -155,8 +155,8 @@ async fn a_reminder_that_a_further_group_is_told_of_says_so_and_is_kept(bed: Bed
     assert!(chain.iter().any(|row| row.record.contains("deadline escalated_to=leads")), "{chain:?}");
 }
 
-/// S-215: nobody reacts to a request of ten minutes.
-async fn s_215_half_time_escalates_and_the_deadline_still_denies(bed: Bed) {
+/// Nobody reacts to a request of ten minutes.
+async fn at_half_time_it_escalates_and_the_deadline_still_denies(bed: Bed) {
     let terms = TermsRule { escalate_to: Some(groups(&["leads"])), ..rule(AtDeadline::Deny) };
     let walk = Walk::suspended_with(&bed, &ana(), "job", waiting(terms)).await;
     bed.clock.advance_ms(TIMEOUT_MS / 2);

@@ -360,6 +360,7 @@ pub fn decision(request: RequestId, word: DecisionWord, actor: &str) -> Decide {
         result: None,
         then: Then::Continue,
         redefined: false,
+        step: None,
     }
 }
 

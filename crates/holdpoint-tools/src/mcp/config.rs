@@ -5,6 +5,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use holdpoint_core::limits::TIME_MAX_MS;
 use holdpoint_core::tool::EffectClass;
 use serde::Deserialize;
 
@@ -160,8 +161,14 @@ fn check_all(name: &str, config: &McpServerConfig) -> Result<Target, String> {
             "`effects.{tool}` is `verifiable`, but an MCP tool cannot be asked whether it ran"
         ));
     }
-    if config.start_timeout_ms == 0 || config.list_timeout_ms == 0 || config.call_timeout_ms == Some(0) {
-        return Err("a timeout of 0 lets it do nothing".into());
+    for (key, ms) in [
+        ("start_timeout_ms", Some(config.start_timeout_ms)),
+        ("list_timeout_ms", Some(config.list_timeout_ms)),
+        ("call_timeout_ms", config.call_timeout_ms),
+    ] {
+        if ms.is_some_and(|ms| !(1..=TIME_MAX_MS).contains(&ms)) {
+            return Err(format!("`{key}` is a number of milliseconds from 1 to {TIME_MAX_MS} (3650 days)"));
+        }
     }
     match (&config.command, &config.url) {
         (Some(_), Some(_)) => Err("it has both a `command` and a `url`: which of them?".into()),
@@ -267,7 +274,9 @@ mod tests {
                 McpServerConfig { env_from: vec!["HOLDPOINT_TOKEN".into()], ..stdio.clone() },
                 "Holdpoint's own",
             ),
-            (McpServerConfig { start_timeout_ms: 0, ..stdio.clone() }, "timeout of 0"),
+            (McpServerConfig { start_timeout_ms: 0, ..stdio.clone() }, "`start_timeout_ms` is a number"),
+            (McpServerConfig { list_timeout_ms: u64::MAX, ..stdio.clone() }, "`list_timeout_ms` is a number"),
+            (McpServerConfig { call_timeout_ms: Some(0), ..stdio.clone() }, "`call_timeout_ms` is a number"),
             (
                 McpServerConfig { effects: [("pay".into(), EffectClass::Verifiable)].into(), ..stdio },
                 "cannot be asked",

@@ -131,7 +131,7 @@ pub(crate) struct FirstStep {
 }
 
 /// The changes of one or more steps in the form the store takes.
-fn writes(run: RunId, first_seq: u64, changes: Changes) -> Writes {
+pub(crate) fn writes(run: RunId, first_seq: u64, changes: Changes) -> Writes {
     let mut committed_round = None;
     let events = (first_seq..)
         .zip(changes.events)

@@ -31,7 +31,8 @@ use crate::inner::Inner;
 use crate::outcome::Ended;
 use crate::toolset::Toolset;
 
-pub(crate) use place::Place;
+pub(crate) use commit::writes;
+pub(crate) use place::{Place, open_round};
 
 /// How long what is being cancelled gets to stop.
 pub const CANCEL_GRACE: Duration = Duration::from_secs(10);
@@ -412,22 +413,21 @@ impl Driver {
             asking.cancel();
         }
         self.remember_history(next);
-        self.rt.drivers.remove(self.run.id(), &self.tx);
+        let run = self.run.id();
         match (next, self.ended.take()) {
             (Next::End, Some(ended)) => {
-                self.rt.hub.end(self.run.id());
-                self.rt.handling.cancel(self.run.id());
+                self.rt.drivers.remove(run, &self.tx);
+                self.rt.hub.end(run);
+                self.rt.handling.cancel(run);
                 for hook in &self.agent.around_run {
                     crate::hooks::told(hook.as_ref(), &self.info, &ended).await;
                 }
-                self.rt.waiters.ended(self.run.id(), &ended);
+                self.rt.waiters.ended(run, &ended);
             }
-            // Somebody decided since this was stored, and the run is in other hands here: it does not wait any more.
-            (Next::End, None) | (Next::Suspend | Next::Later(_) | Next::Keep, _)
-                if self.rt.drivers.has(self.run.id()) => {}
+            // Somebody may have decided since this was stored: then the run is in other hands here, and does not wait any more.
             (Next::End, None) | (Next::Suspend | Next::Later(_) | Next::Keep, _) => {
-                self.rt.hub.rest(self.run.id(), self.next_seq);
-                self.rt.suspended(self.run.id(), self.run.pending());
+                self.rt.hub.rest(run, self.next_seq);
+                self.rt.drivers.rest(run, &self.tx, || self.rt.suspended(run, self.run.pending()));
             }
         }
     }

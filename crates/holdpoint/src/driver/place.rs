@@ -98,7 +98,7 @@ impl Driver {
 }
 
 /// Rebuilds the content of the round in progress from what is stored.
-pub(super) fn open_round(loaded: &Loaded, argument_bytes: usize) -> OpenRound {
+pub(crate) fn open_round(loaded: &Loaded, argument_bytes: usize) -> OpenRound {
     let reply = loaded.open.iter().find_map(|(slot, message)| match (slot, message.as_ref()) {
         (0, Message::Assistant(reply)) => Some(reply),
         (_, Message::Assistant(_) | Message::User(_) | Message::Tool(_) | Message::Note(_)) => None,

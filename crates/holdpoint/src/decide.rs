@@ -245,7 +245,8 @@ impl Inner {
             step,
         };
         let turn = self.turns.at(asked.run).await;
-        let reply = self.store.decide(cx, decide).await?;
+        let again = says_no.then(|| decide.clone());
+        let mut reply = self.store.decide(cx, decide).await?;
         // Where the run is being worked on, its next start sees to it.
         if let (Some(actor), DecideReply::Stale { .. }) = (redefined, &reply)
             && let Some(taken) = self.store.take(cx, asked.run).await?
@@ -254,13 +255,14 @@ impl Inner {
         }
         // A no that comes late is no decision any more, and still nothing is released after it: the request expires here and
         // now, and is not put to a preset.
-        if says_no
-            && matches!(reply, DecideReply::Expired)
-            && let Some(noted) = self.store.close_due(cx, deciding.request, None).await?
-        {
-            drop(turn);
-            self.noted_by_run(noted).await;
-            return Err(DecideError::Expired);
+        if let (Some(again), DecideReply::Expired) = (again, &reply) {
+            if let Some(noted) = self.store.close_due(cx, deciding.request, None).await? {
+                drop(turn);
+                self.noted_by_run(noted).await;
+                return Err(DecideError::Expired);
+            }
+            // The preset was asked in this moment, or time closed it: whoever said no is told which.
+            reply = self.store.decide(cx, again).await?;
         }
         self.follow(reply, deciding.request, asked.loaded.map(|run| *run), &ahead)
     }

@@ -22,6 +22,8 @@ async fn cancel(runtime: &Runtime, run: RunId) -> Cancelled {
 }
 
 on_every_store! {
+    and on postgres:
+
     /// What waits is closed and answered; a late approve runs nothing; the conversation can go on.
     /// https://github.com/letta-ai/letta/issues/3176 https://github.com/anomalyco/opencode/issues/29422
     fn a_cancelled_run_closes_what_waits_and_a_late_approve_runs_nothing(place) {

@@ -35,6 +35,8 @@ fn under(log: &Log, model: &Scripted, policy: Policy) -> Agent {
 }
 
 on_every_store! {
+    and on postgres:
+
     /// The policy of the process that starts the call counts: denied now is denied; milder now changes nothing.
     fn rule_12_a_policy_that_denies_now_refuses_what_was_approved(place) {
         let (log, model) = (Log::default(), calls_then_done(&[BASH]));

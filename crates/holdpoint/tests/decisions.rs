@@ -33,6 +33,8 @@ fn by(name: &str) -> By {
 }
 
 on_every_store! {
+    and on postgres:
+
     /// Only a stored approve releases a call that asks. Everything else - a decline, feedback, silence, a cancel, a gate that
     /// failed - leaves it not executed, each with its own word, and none is put down to a person that no person did.
     fn rule_13_and_14_what_is_not_an_approve_does_not_run_and_reasons_stay_distinct(place) {

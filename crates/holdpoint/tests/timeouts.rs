@@ -76,6 +76,8 @@ fn at_most() -> AtMost {
 }
 
 on_every_store! {
+    and on postgres:
+
     /// What a program says of a tool, or its handler of itself, is stricter than what the agent says: it holds.
     fn a_tool_or_a_handler_that_says_so_expires_although_its_agent_would_wait(place) {
         for by_tool in [true, false] {

@@ -9,6 +9,7 @@ use crate::clients::{get, runs};
 use crate::common::http::Server;
 use crate::record::{Posted, Record};
 use crate::world::World;
+use crate::{orders, terms};
 
 /// What cannot be, in words. Nothing, if all can.
 pub fn check(world: &World, record: &Record) -> Vec<String> {
@@ -20,12 +21,14 @@ pub fn check(world: &World, record: &Record) -> Vec<String> {
     check_decisions(record, &stored, &mut wrong);
     let logs = check_logs(&server, record, &runs, &mut wrong);
     check_executions(world, record, &stored, &logs, &mut wrong);
+    let timed = terms::check(world, &stored, &logs, &mut wrong);
+    let paid = orders::check(world, &stored, &logs, &mut wrong);
     check_rows(world, &mut wrong);
     let posted = record.posted.lock().unwrap();
     let count = |is: fn(&Posted) -> bool| posted.iter().filter(|posted| is(posted)).count();
     println!(
         "{} runs; {} decisions posted: {} taken or repeated, {} refused as decided, {} as stale, {} as late; \
-         {} answers never came, {} said not now; {} commands ran, {} in doubt; {} events seen on {} streams",
+         {} answers never came, {} said not now; {} commands ran, {} in doubt; {} events seen on {} streams; {paid}; {timed}",
         runs.len(),
         posted.len(),
         count(|posted| matches!(posted.answer, Some((200, _)))),
@@ -99,7 +102,11 @@ fn check_decisions(record: &Record, stored: &BTreeMap<String, Value>, wrong: &mu
                 body["decision"].is_null() || (same("decision") && same("at"))
             }
             409 => body["code"] == "stale_request",
-            410 => request["status"] == "expired",
+            // Too late to count, and early enough to be heard: after a yes the preset may still say yes too, after a no nobody.
+            410 => {
+                request["status"] == "expired"
+                    || posted.word.starts_with("approve") && decision["by"]["via"] == "preset"
+            }
             401 | 500.. => true,
             _ => false,
         };
@@ -174,7 +181,7 @@ fn check_logs(
     logs
 }
 
-fn all_of<'a>(events: &'a [Value], field: &str) -> Vec<&'a Value> {
+pub fn all_of<'a>(events: &'a [Value], field: &str) -> Vec<&'a Value> {
     events.iter().filter_map(|event| event[field].as_array()).flatten().collect()
 }
 
@@ -200,7 +207,9 @@ fn check_executions(
             *again.entry(call).or_default() += 1;
         }
     }
-    for (id, request) in stored.iter().filter(|(_, request)| request["kind"] == "approval") {
+    let of_commands =
+        |request: &Value| request["kind"] == "approval" && request["request"]["toolName"] == "Bash";
+    for (id, request) in stored.iter().filter(|(_, request)| of_commands(request)) {
         let call = text(&request["request"]["callId"]);
         let word = request["decision"]["decision"].as_str().unwrap_or_default();
         let run = text(&request["runId"]);
@@ -250,7 +259,7 @@ fn check_executions(
     }
 }
 
-fn text(value: &Value) -> String {
+pub fn text(value: &Value) -> String {
     value.as_str().unwrap_or_default().to_owned()
 }
 

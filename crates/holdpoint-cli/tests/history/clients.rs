@@ -67,6 +67,7 @@ fn plan(dice: &mut Dice, job: u64, call: usize) -> Plan {
         0..5 => Plan { word: "approve", own: None, key },
         5..7 => Plan { word: "decline", own: reason, key },
         7 => Plan { word: "feedback", own: reason, key },
+        _ if !jobs::is_of_commands(job) => Plan { word: "approve", own: None, key },
         _ => Plan { word: "approve_with", own: Some(edited.to_string()), key },
     }
 }

@@ -18,14 +18,44 @@ pub fn command(mark: &str, seconds: u64) -> Value {
     json!({ "command": format!("echo {mark} >> log.txt{wait}") })
 }
 
+/// A call that a model makes.
+enum Call {
+    /// A command that takes so many seconds.
+    Bash(u64),
+    /// Pays the order of the job, which others pay as well. When nobody decides, a preset is asked.
+    Pay,
+    /// Waits for a person also beyond its deadline.
+    Note,
+}
+
 /// The calls of a job: one, three beside each other, or one that takes longer than some lives.
-fn calls(job: u64) -> Vec<u64> {
-    match job % 5 {
-        0 | 1 => vec![0],
-        2 => vec![0, 1, 0],
-        3 => vec![2],
-        _ => vec![0, 3],
+fn calls(job: u64) -> Vec<Call> {
+    let commands = |seconds: &[u64]| seconds.iter().map(|seconds| Call::Bash(*seconds)).collect();
+    match job % 8 {
+        0 | 1 => commands(&[0]),
+        2 => commands(&[0, 1, 0]),
+        3 => commands(&[2]),
+        4 => commands(&[0, 3]),
+        5 | 6 => vec![Call::Pay],
+        _ => vec![Call::Note],
     }
+}
+
+/// Whether what a job asks can be edited to another command.
+pub fn is_of_commands(job: u64) -> bool {
+    calls(job).iter().all(|call| matches!(call, Call::Bash(_)))
+}
+
+/// Jobs that pay the same order.
+const JOBS_AN_ORDER: u64 = 32;
+
+fn order(job: u64) -> String {
+    format!("order-{}", job / JOBS_AN_ORDER)
+}
+
+/// The orders that the preset releases, of so many jobs.
+pub fn released(count: u64) -> Vec<String> {
+    (0..count).step_by(2 * JOBS_AN_ORDER as usize).map(order).collect()
 }
 
 pub fn mark(job: u64, call: usize) -> String {
@@ -39,8 +69,13 @@ pub fn script(count: u64) -> String {
         let calls: Vec<String> = calls(job)
             .iter()
             .enumerate()
-            .map(|(at, seconds)| {
-                format!("{{id: c{at}, name: Bash, arguments: {}}}", command(&mark(job, at), *seconds))
+            .map(|(at, call)| {
+                let (name, arguments) = match call {
+                    Call::Bash(seconds) => ("Bash", command(&mark(job, at), *seconds)),
+                    Call::Pay => ("shop__pay", json!({ "order": order(job) })),
+                    Call::Note => ("Write", json!({ "path": format!("note-{job}.txt"), "content": "noted" })),
+                };
+                format!("{{id: c{at}, name: {name}, arguments: {arguments}}}")
             })
             .collect();
         script.push_str(&format!(

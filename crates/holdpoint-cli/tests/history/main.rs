@@ -17,7 +17,9 @@ mod clients;
 mod dice;
 mod jobs;
 mod nemesis;
+mod orders;
 mod record;
+mod terms;
 mod watchers;
 mod world;
 

@@ -24,6 +24,20 @@ pub struct Seat {
     server: RwLock<Option<Server>>,
 }
 
+/// Commands expire; an order that nobody decides about is put to a preset, and a note waits on and is escalated.
+fn agent(jobs: u64) -> String {
+    let shop = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/pay-server.mjs");
+    format!(
+        "execution = \"parallel\"\napproval_timeout = \"20s\"\nmcp = [\"shop\"]\n\n\
+         [[agents.approvals]]\ntools = [\"shop__pay\"]\ntimeout = \"6s\"\non_timeout = \"policy\"\npreset = \"orders\"\n\n\
+         [[agents.approvals]]\ntools = [\"Write\"]\ntimeout = \"4s\"\non_timeout = \"wait\"\nescalate_to = [\"leads\"]\n\n\
+         [[presets]]\nname = \"orders\"\n\
+         releases = [{{ tool = \"shop__pay\", when = {{ order = {{ one_of = {:?} }} }} }}]\n\n\
+         [mcp.shop]\ncommand = \"node\"\nargs = [{shop:?}]\ncwd = \"work\"\nbusiness_keys = {{ pay = \"order\" }}\n",
+        jobs::released(jobs)
+    )
+}
+
 pub struct World {
     pub cluster: Arc<Cluster>,
     pub site: Site,
@@ -38,7 +52,7 @@ impl World {
     pub fn new(jobs: u64) -> Self {
         let cluster = Arc::new(Cluster::start(Disk::Quick));
         let site = Site::on(Database::in_cluster(&cluster), &jobs::script(jobs));
-        site.configure("shutdown_grace = \"1s\"", "execution = \"parallel\"\napproval_timeout = \"20s\"");
+        site.configure("shutdown_grace = \"1s\"", &agent(jobs));
         let seats = (0..INSTANCES)
             .map(|_| Seat {
                 proxy: Proxy::to(cluster.address()),

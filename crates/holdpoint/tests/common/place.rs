@@ -7,9 +7,11 @@ use holdpoint::core::message::Message;
 use holdpoint::prelude::*;
 use holdpoint::protocol::{Interaction, RequestId, RunId, RunView, Timestamp};
 use holdpoint::store::{
-    ChainCheck, InteractionFilter, ManualClock, MemoryStore, PageRequest, SqliteStore, Store,
+    ChainCheck, InteractionFilter, ManualClock, MemoryStore, PageRequest, PostgresOptions, PostgresStore,
+    SqliteStore, Store,
 };
 use holdpoint::{DecideError, Decided, RunOutcome, RuntimeBuilder};
+use holdpoint_faults::Cluster;
 
 /// Where runs outlive processes.
 pub struct Place {
@@ -20,6 +22,11 @@ pub struct Place {
 enum Kind {
     Memory(Arc<MemoryStore>),
     Sqlite(tempfile::TempDir),
+    /// A database of its own in the cluster that the tests of a file share.
+    Postgres {
+        cluster: Arc<Cluster>,
+        name: String,
+    },
 }
 
 impl Place {
@@ -30,6 +37,12 @@ impl Place {
 
     pub fn sqlite() -> Self {
         Self { kind: Kind::Sqlite(tempfile::tempdir().unwrap()), clock: clock() }
+    }
+
+    pub fn postgres() -> Self {
+        let cluster = holdpoint_faults::shared();
+        let name = cluster.database_name();
+        Self { kind: Kind::Postgres { cluster, name }, clock: clock() }
     }
 
     /// Moves the clock that decides.
@@ -43,15 +56,27 @@ impl Place {
     }
 
     pub fn start_with(&self, builder: RuntimeBuilder) -> Process {
+        // One thread: nothing of a process goes on behind the back of a test, and dropping it ends it at once.
+        let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let store: Arc<dyn Store> = match &self.kind {
             Kind::Memory(store) => {
                 store.process_died();
                 store.clone()
             }
             Kind::Sqlite(dir) => Arc::new(self.reopen(&dir.path().join("holdpoint.db"))),
+            Kind::Postgres { cluster, name } => {
+                let options = PostgresOptions {
+                    connections: 4,
+                    clock: Some(self.clock.clone()),
+                    ..PostgresOptions::default()
+                };
+                let store = tokio.block_on(PostgresStore::connect(&cluster.url(name), options)).unwrap();
+                // Nobody else works on it: whoever did is dead, and known to be.
+                let me = store.instance();
+                cluster.sql(name, &format!("DELETE FROM instance WHERE instance_id <> '{}'", me.0));
+                store
+            }
         };
-        // One thread: nothing of a process goes on behind the back of a test, and dropping it ends it at once.
-        let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let entered = tokio.enter();
         let runtime = builder.clock(self.clock.clone()).shared_store(store).build().unwrap();
         drop(entered);
@@ -232,8 +257,22 @@ pub struct Answered {
     pub said: serde_json::Value,
 }
 
-/// A test for every kind of place.
+/// A test for every kind of place: of what a database does by its own clock and statements, on PostgreSQL too.
 macro_rules! on_every_store {
+    (and on postgres: $($(#[$attr:meta])* fn $name:ident($place:ident) $body:block)*) => {$(
+        $(#[$attr])*
+        mod $name {
+            #[allow(unused_imports)]
+            use super::*;
+            fn check($place: &Place) $body
+            #[test]
+            fn in_memory() { check(&Place::memory()); }
+            #[test]
+            fn in_sqlite() { check(&Place::sqlite()); }
+            #[test]
+            fn in_postgres() { check(&Place::postgres()); }
+        }
+    )*};
     ($($(#[$attr:meta])* fn $name:ident($place:ident) $body:block)*) => {$(
         $(#[$attr])*
         mod $name {

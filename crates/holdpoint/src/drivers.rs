@@ -1,7 +1,7 @@
 //! The runs in the hands of this process, by the way to ring their drivers.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use holdpoint_protocol::{RunId, TenantId};
 use tokio::sync::mpsc;
@@ -18,34 +18,44 @@ struct Live {
     tx: mpsc::Sender<Inbox>,
 }
 
-impl Drivers {
-    /// Makes the place of a driver before it is loaded, so that a bell rung meanwhile is not lost.
-    pub(crate) fn register(
-        &self,
-        tenant: &TenantId,
-        run: RunId,
-    ) -> (mpsc::Sender<Inbox>, mpsc::Receiver<Inbox>) {
-        let (tx, rx) = mpsc::channel(INBOX);
-        self.lock().insert(run, Live { tenant: tenant.clone(), tx: tx.clone() });
-        (tx, rx)
-    }
+/// The place of a driver. It is given up when it is dropped, however that comes about - a start that is cut off, a driver that
+/// breaks down: what is owned here and has no driver is taken up again, and what seems to have one is not.
+pub(crate) struct Seat {
+    drivers: Arc<Drivers>,
+    run: RunId,
+    /// The way to ring the driver.
+    pub(crate) tx: mpsc::Sender<Inbox>,
+}
 
-    /// Removes a driver, unless a later one of the same run has taken its place.
-    pub(crate) fn remove(&self, run: RunId, tx: &mpsc::Sender<Inbox>) {
-        let mut live = self.lock();
-        if live.get(&run).is_some_and(|current| current.tx.same_channel(tx)) {
-            live.remove(&run);
-        }
-    }
-
-    /// Removes a driver whose run waits, and says so in the same moment: whoever has a later driver of it here, by a decision,
+impl Seat {
+    /// Gives it up because the run waits, and says so in the same moment: whoever has a later driver of it here, by a decision,
     /// is not told that it waits. Nothing is said where there is one.
-    pub(crate) fn rest(&self, run: RunId, tx: &mpsc::Sender<Inbox>, say: impl FnOnce()) {
-        let mut live = self.lock();
-        if live.get(&run).is_some_and(|current| current.tx.same_channel(tx)) {
-            live.remove(&run);
+    pub(crate) fn rest(self, say: impl FnOnce()) {
+        self.leave(say);
+    }
+
+    /// Unless a later driver of the same run has taken its place.
+    fn leave(&self, say: impl FnOnce()) {
+        let mut live = self.drivers.lock();
+        if live.get(&self.run).is_some_and(|current| current.tx.same_channel(&self.tx)) {
+            live.remove(&self.run);
             say();
         }
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        self.leave(|| {});
+    }
+}
+
+impl Drivers {
+    /// Makes the place of a driver before it is loaded, so that a bell rung meanwhile is not lost.
+    pub(crate) fn register(self: &Arc<Self>, tenant: &TenantId, run: RunId) -> (Seat, mpsc::Receiver<Inbox>) {
+        let (tx, rx) = mpsc::channel(INBOX);
+        self.lock().insert(run, Live { tenant: tenant.clone(), tx: tx.clone() });
+        (Seat { drivers: Arc::clone(self), run, tx }, rx)
     }
 
     /// Says that something was stored. A driver that is not there has nothing to be told: whoever takes the run reads it.

@@ -17,6 +17,9 @@ use crate::inner::Inner;
 const LOOK_DEAF: Duration = Duration::from_secs(1);
 /// The same while they are proven to be.
 const LOOK_PROVEN: Duration = Duration::from_secs(30);
+/// How often a driver looks where there are no others: what is found then was stored here, by a call that was cut off or whose answer
+/// was lost.
+const LOOK_ALONE: Duration = Duration::from_secs(10);
 /// When everything is to be looked at, not everybody does in the same moment.
 const SPREAD: Duration = Duration::from_millis(250);
 /// How often an instance whose lease is not known to hold sees whether it is again.
@@ -64,6 +67,11 @@ impl Inner {
     /// When that is next.
     pub(crate) fn next_look(&self) -> Option<tokio::time::Instant> {
         self.look_every().map(|every| tokio::time::Instant::now() + every)
+    }
+
+    /// When a driver looks whether something was stored of its run that it was not told of.
+    pub(crate) fn next_look_at_a_run(&self) -> tokio::time::Instant {
+        tokio::time::Instant::now() + self.look_every().unwrap_or(LOOK_ALONE)
     }
 
     /// Comes when something may begin here: at once, but for an instance that may have lost its lease.

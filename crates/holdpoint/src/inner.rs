@@ -15,7 +15,7 @@ use tokio_util::task::TaskTracker;
 use crate::RunInfo;
 use crate::agent::Agent;
 use crate::driver::{Driver, Inbox, Place, UNAVAILABLE_RETRY_MS};
-use crate::drivers::Drivers;
+use crate::drivers::{Drivers, Seat};
 use crate::histories::Histories;
 use crate::hub::Hub;
 use crate::patience::{GivenUp, Until, keep_at};
@@ -28,7 +28,7 @@ pub(crate) struct Inner {
     pub(crate) agents: HashMap<AgentName, Arc<Agent>>,
     pub(crate) default_agent: AgentName,
     pub(crate) hub: Hub,
-    pub(crate) drivers: Drivers,
+    pub(crate) drivers: Arc<Drivers>,
     pub(crate) histories: Histories,
     pub(crate) waiters: Waiters,
     pub(crate) turns: Turns,
@@ -119,13 +119,13 @@ impl Inner {
     /// Loads a run that this instance owns, and drives it. Whatever was running when it was last stored is not running
     /// here: the run is told so before anything else. For a run that only waited, that changes nothing.
     fn resume(self: &Arc<Self>, cx: Context, run: RunId) {
-        let (tx, inbox) = self.drivers.register(&cx.tenant, run);
+        let (seat, inbox) = self.drivers.register(&cx.tenant, run);
         let rt = Arc::clone(self);
         self.tasks.spawn(async move {
             match rt.persist(|| rt.store.load(&cx, run)).await {
-                Some(Some(loaded)) => rt.drive(cx, loaded, tx, inbox).await,
+                Some(Some(loaded)) => rt.drive(cx, loaded, seat, inbox).await,
                 Some(None) | None => {
-                    rt.drivers.remove(run, &tx);
+                    drop(seat);
                     rt.hub.rest(run, u64::MAX);
                 }
             }
@@ -134,17 +134,11 @@ impl Inner {
 
     /// The same of a run that is loaded: it stands as it is given here, and this instance owns it.
     pub(crate) fn resume_at(self: &Arc<Self>, cx: Context, loaded: Loaded) {
-        let (tx, inbox) = self.drivers.register(&cx.tenant, loaded.run.id());
-        self.tasks.spawn(Arc::clone(self).drive(cx, loaded, tx, inbox));
+        let (seat, inbox) = self.drivers.register(&cx.tenant, loaded.run.id());
+        self.tasks.spawn(Arc::clone(self).drive(cx, loaded, seat, inbox));
     }
 
-    async fn drive(
-        self: Arc<Self>,
-        cx: Context,
-        loaded: Loaded,
-        tx: mpsc::Sender<Inbox>,
-        inbox: mpsc::Receiver<Inbox>,
-    ) {
+    async fn drive(self: Arc<Self>, cx: Context, loaded: Loaded, seat: Seat, inbox: mpsc::Receiver<Inbox>) {
         let (rt, run) = (self, loaded.run.id());
         let found = rt.agents.get(loaded.run.agent()).cloned();
         let missing = match &found {
@@ -155,7 +149,7 @@ impl Inner {
             Some(_) => None,
         };
         let Some(agent) = found.or_else(|| rt.stand_in(loaded.run.agent())) else {
-            rt.drivers.remove(run, &tx);
+            drop(seat);
             let _ = rt.store.release(&cx, run, loaded.epoch, UNAVAILABLE_RETRY_MS).await;
             return rt.hub.rest(run, loaded.next_seq);
         };
@@ -164,7 +158,7 @@ impl Inner {
         let remembered = rt.histories.take(&cx.tenant, loaded.run.conversation(), run);
         let place = Place::of(&loaded, remembered, agent.settings.limits.argument_bytes);
         let run = rt.as_granted(&cx, loaded.run);
-        let driver = Driver::at(rt, agent, model, cx, run, place, (tx, inbox));
+        let driver = Driver::at(rt, agent, model, cx, run, place, (seat, inbox));
         match missing {
             None => driver.resume(facts).await,
             Some(what) => {

@@ -12,7 +12,6 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::agent::Agent;
-use crate::drivers::Drivers;
 use crate::handling::Handling;
 use crate::histories::Histories;
 use crate::hub::Hub;
@@ -252,7 +251,7 @@ impl RuntimeBuilder {
                 agents,
                 default_agent,
                 hub,
-                drivers: Drivers::default(),
+                drivers: Arc::default(),
                 histories: Histories::default(),
                 waiters: Waiters::default(),
                 turns: Turns::default(),

@@ -248,11 +248,7 @@ impl Runtime {
         // A run that is new takes its first input; there is nothing it could be refused for.
         let effects = driver.step(first.input(agent), &mut changes).await.unwrap_or_default();
         let (start, first_step) = driver.first_step(changes, &effects, spec.key.clone());
-        let started = rt.store.start(cx, start).await;
-        if !matches!(started, Ok(Started::Created { .. })) {
-            driver.forget();
-        }
-        let previous = match started? {
+        let previous = match rt.store.start(cx, start).await? {
             Started::Created { previous, .. } => previous,
             Started::Existing { run } => return Ok(Attempt::Started(StartedRun { run, existing: true })),
             Started::KeyReused => return Err(StartError::KeyReused),

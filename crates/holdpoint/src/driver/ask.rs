@@ -29,7 +29,7 @@ impl Driver {
             cancel: cancel.clone(),
         };
         let (model, agent, info, tx) =
-            (Arc::clone(&self.model), Arc::clone(&self.agent), self.info.clone(), self.tx.clone());
+            (Arc::clone(&self.model), Arc::clone(&self.agent), self.info.clone(), self.seat.tx.clone());
         let mut pieces =
             Live { rt: Arc::clone(&self.rt), agent: Arc::clone(&self.agent), run: self.run.id() };
         let rt = Arc::clone(&self.rt);

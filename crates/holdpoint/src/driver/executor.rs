@@ -36,7 +36,7 @@ impl Driver {
     /// Runs a permitted call on a task of its own: its panic is an answer, its time is its own.
     pub(super) fn execute(&mut self, permit: Permit) {
         let (index, attempt) = (permit.call().index, permit.attempt());
-        let tx = self.tx.clone();
+        let tx = self.seat.tx.clone();
         let Some(entry) = self.agent.tools.now().get(permit.tool()).cloned() else {
             // The check of the same step found it; a source has taken it away since.
             let end = ToolEnd::Error {
@@ -118,7 +118,7 @@ impl Driver {
     }
 
     pub(super) fn probe(&mut self, index: u32, exec: ExecId) {
-        let tx = self.tx.clone();
+        let tx = self.seat.tx.clone();
         let name =
             self.open.slots.get(index as usize).map(|slot| slot.proposed.name.clone()).unwrap_or_default();
         let Some(entry) = self.agent.tools.now().get(&name).cloned() else {

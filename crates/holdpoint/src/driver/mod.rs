@@ -27,6 +27,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::RunInfo;
 use crate::agent::Agent;
+use crate::drivers::Seat;
 use crate::inner::Inner;
 use crate::outcome::Ended;
 use crate::toolset::Toolset;
@@ -73,11 +74,11 @@ pub(crate) struct Driver {
     pub(crate) model: Arc<dyn Model>,
     pub(crate) context: Arc<ToolContext>,
     pub(crate) inbox: mpsc::Receiver<Inbox>,
-    pub(crate) tx: mpsc::Sender<Inbox>,
+    pub(crate) seat: Seat,
     pub(crate) running: HashMap<u32, CancellationToken>,
     pub(crate) asking: Option<CancellationToken>,
     pub(crate) grace: Option<tokio::time::Instant>,
-    pub(crate) look_at: Option<tokio::time::Instant>,
+    pub(crate) look_at: tokio::time::Instant,
     /// The term of the lease in which what is now to be performed was stored.
     pub(crate) term: Option<u64>,
     /// What came in and could not be stored, because the run is somebody else's.
@@ -273,7 +274,7 @@ impl Driver {
                     self.grace = None;
                     return Some(vec![Input::GraceOver]);
                 }
-                () = at(self.look_at) => match self.overtaken().await {
+                () = tokio::time::sleep_until(self.look_at) => match self.overtaken().await {
                     true => Inbox::Bell,
                     false => continue,
                 },
@@ -300,10 +301,10 @@ impl Driver {
         }
     }
 
-    /// Whether another instance has stored something of the run. The bell that is rung from there is quicker; this look is what
-    /// is relied on.
+    /// Whether something was stored of the run that was not heard of: by another instance, or here by a call that was cut off. The
+    /// bell is quicker; this look is what is relied on.
     async fn overtaken(&mut self) -> bool {
-        self.look_at = self.rt.next_look();
+        self.look_at = self.rt.next_look_at_a_run();
         let after = self.next_seq.saturating_sub(1);
         match self.rt.store.events(&self.cx, self.run.id(), after, 1).await {
             Ok(events) => events.is_none_or(|events| !events.is_empty()),
@@ -315,7 +316,7 @@ impl Driver {
     fn receive(&mut self, message: Inbox, inputs: &mut Vec<Input>) -> bool {
         match message {
             Inbox::Bell => return true,
-            Inbox::Look => self.look_at = self.look_at.map(|at| at.min(self.rt.ears.soon())),
+            Inbox::Look => self.look_at = self.look_at.min(self.rt.ears.soon()),
             Inbox::Offered(names) => self.offered = Some(names),
             Inbox::Shutdown => {
                 self.stopping = true;
@@ -416,7 +417,7 @@ impl Driver {
         let run = self.run.id();
         match (next, self.ended.take()) {
             (Next::End, Some(ended)) => {
-                self.rt.drivers.remove(run, &self.tx);
+                drop(self.seat);
                 self.rt.hub.end(run);
                 self.rt.handling.cancel(run);
                 for hook in &self.agent.around_run {
@@ -427,14 +428,14 @@ impl Driver {
             // Somebody may have decided since this was stored: then the run is in other hands here, and does not wait any more.
             (Next::End, None) | (Next::Suspend | Next::Later(_) | Next::Keep, _) => {
                 self.rt.hub.rest(run, self.next_seq);
-                self.rt.drivers.rest(run, &self.tx, || self.rt.suspended(run, self.run.pending()));
+                self.seat.rest(|| self.rt.suspended(run, self.run.pending()));
             }
         }
     }
 
     fn let_go(self, inputs: Vec<Input>) {
         let run = self.run.id();
-        self.rt.drivers.remove(run, &self.tx);
+        drop(self.seat);
         self.rt.hub.rest(run, self.next_seq);
         for cancel in self.running.values() {
             cancel.cancel();
@@ -444,11 +445,6 @@ impl Driver {
             let running = self.running.into_keys().collect();
             self.rt.tasks.spawn(late::keep(rt, self.cx, run, round, inputs, running, self.inbox));
         }
-    }
-
-    /// The run was not stored: nothing of it was ever there.
-    pub(crate) fn forget(&self) {
-        self.rt.drivers.remove(self.run.id(), &self.tx);
     }
 
     async fn give_back(&self) {

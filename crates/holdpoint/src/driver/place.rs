@@ -15,6 +15,7 @@ use super::commit::History;
 use super::{Driver, Inbox};
 use crate::RunInfo;
 use crate::agent::Agent;
+use crate::drivers::Seat;
 use crate::histories::Known;
 use crate::inner::{Inner, tool_context};
 
@@ -64,7 +65,7 @@ impl Driver {
         cx: Context,
         run: Run,
         place: Place,
-        (tx, inbox): (mpsc::Sender<Inbox>, mpsc::Receiver<Inbox>),
+        (seat, inbox): (Seat, mpsc::Receiver<Inbox>),
     ) -> Self {
         let info = RunInfo::of(&run);
         Self {
@@ -79,7 +80,7 @@ impl Driver {
             running: HashMap::new(),
             asking: None,
             grace: None,
-            look_at: rt.next_look(),
+            look_at: rt.next_look_at_a_run(),
             term: rt.store.term(),
             unstored: Vec::new(),
             working_since: Instant::now(),
@@ -92,7 +93,7 @@ impl Driver {
             info,
             run,
             inbox,
-            tx,
+            seat,
         }
     }
 }

@@ -230,7 +230,7 @@ impl Inner {
             }
         }
         let step = self.step_ahead(&deciding, &asked);
-        let ahead = step.as_ref().map(|step| step.writes.events.clone()).unwrap_or_default();
+        let ahead = step.as_ref().map(|step| (step.epoch, step.writes.events.clone())).unwrap_or_default();
         let says_no = matches!(deciding.word, DecisionWord::Decline | DecisionWord::Feedback);
         let decide = Decide {
             request: deciding.request,
@@ -264,7 +264,7 @@ impl Inner {
             // The preset was asked in this moment, or time closed it: whoever said no is told which.
             reply = self.store.decide(cx, again).await?;
         }
-        self.follow(reply, deciding.request, asked.loaded.map(|run| *run), &ahead)
+        self.follow(reply, deciding.request, asked.loaded.map(|run| *run), (ahead.0, &ahead.1))
     }
 
     fn follow(
@@ -272,7 +272,7 @@ impl Inner {
         reply: DecideReply,
         request: RequestId,
         loaded: Option<Loaded>,
-        ahead: &[Arc<Event>],
+        (ahead_at, ahead): (u64, &[Arc<Event>]),
     ) -> Result<Decided, DecideError> {
         match reply {
             DecideReply::Taken { decision, noted } => {
@@ -283,7 +283,9 @@ impl Inner {
                 }
                 // What is decided was open before, and then its run was loaded with it, where this version can read it.
                 let agent = loaded.as_ref().map_or(&self.default_agent, |run| run.run.agent()).clone();
-                let ahead = if noted.owner == Owner::Nobody { ahead } else { &[] };
+                // Nobody has a run either that was set aside meanwhile: the step was made of another epoch then.
+                let was_stored = noted.owner == Owner::Nobody && noted.epoch == ahead_at;
+                let ahead = if was_stored { ahead } else { &[] };
                 let fact = Fact::Decided { request, decision: Box::new(decision.clone()) };
                 let loaded = loaded.and_then(|loaded| with_fact(loaded, fact, &noted));
                 self.noted(noted, &agent, loaded);

@@ -75,6 +75,8 @@ impl<'a> Moved<'a> {
 pub(super) enum Write<'a> {
     Moved(Moved<'a>),
     Happened(Happened<'a>),
+    /// A decision with the step that follows from it: the run's row says how it is after both.
+    Followed(Happened<'a>, Box<Moved<'a>>),
 }
 
 /// What the members of a group write, of each run one.
@@ -83,6 +85,7 @@ pub(super) struct Batch<'a> {
     runs: HashSet<Uuid>,
     moved: Vec<Moved<'a>>,
     happened: Vec<Happened<'a>>,
+    followed: Vec<(Happened<'a>, Box<Moved<'a>>)>,
 }
 
 impl<'a> Batch<'a> {
@@ -91,7 +94,7 @@ impl<'a> Batch<'a> {
         let Some(write) = write else { return outcome };
         let run = match &write {
             Write::Moved(moved) => moved.run(),
-            Write::Happened(happened) => happened.run.0,
+            Write::Happened(happened) | Write::Followed(happened, _) => happened.run.0,
         };
         if !self.runs.insert(run) {
             return Outcome::Held;
@@ -99,6 +102,7 @@ impl<'a> Batch<'a> {
         match write {
             Write::Moved(moved) => self.moved.push(moved),
             Write::Happened(happened) => self.happened.push(happened),
+            Write::Followed(happened, moved) => self.followed.push((happened, moved)),
         }
         outcome
     }
@@ -114,12 +118,19 @@ impl<'a> Batch<'a> {
     /// What each is called at its failpoints.
     pub(super) fn names(&self) -> impl Iterator<Item = &'static str> {
         let moved = self.moved.iter().map(|moved| if moved.begun.is_some() { "start" } else { "commit" });
-        moved.chain(self.happened.iter().map(|_| "decide"))
+        moved.chain(self.all_happened().map(|_| "decide"))
+    }
+
+    fn all_happened(&self) -> impl Iterator<Item = &Happened<'a>> {
+        self.happened.iter().chain(self.followed.iter().map(|(happened, _)| happened))
     }
 
     /// All statements, in the order in which they are sent.
     pub(super) fn writes(&self, store: &PostgresStore) -> Done<Vec<Rows<'_>>> {
-        let (steps, starts): (Vec<_>, Vec<_>) = self.moved.iter().partition(|moved| moved.begun.is_none());
+        let (mut steps, starts): (Vec<_>, Vec<_>) =
+            self.moved.iter().partition(|moved| moved.begun.is_none());
+        // They write their run's row and its journal, and nothing else.
+        steps.extend(self.followed.iter().map(|(_, moved)| &**moved));
         let mut writes: Vec<Rows<'_>> = Vec::new();
         writes.extend(self.closed()?);
         writes.extend(self.opened()?);
@@ -154,7 +165,7 @@ impl<'a> Batch<'a> {
                 rows.push((moved.tenant(), closed.request.0, status, compact::write(new.run, &closure)?));
             }
         }
-        for happened in &self.happened {
+        for happened in self.all_happened() {
             if let Some((request, status, closure)) = &happened.closed {
                 rows.push((happened.tenant, *request, *status, closure.clone()));
             }
@@ -284,8 +295,9 @@ impl<'a> Batch<'a> {
     /// Adds an entry to each run's journal, under the number of its last event. One without events goes to the end of the newest
     /// entry.
     fn journal(&self) -> Option<Rows<'_>> {
-        let moved = self.moved.iter().map(|moved| (moved.tenant(), moved.run(), &moved.head, &moved.entry));
-        let happened = self.happened.iter().map(|it| (it.tenant, it.run.0, &it.head, &it.entry));
+        let moved = self.moved.iter().chain(self.followed.iter().map(|(_, moved)| &**moved));
+        let moved = moved.map(|moved| (moved.tenant(), moved.run(), &moved.head, &moved.entry));
+        let happened = self.all_happened().map(|it| (it.tenant, it.run.0, &it.head, &it.entry));
         let rows: Vec<_> = moved.chain(happened).filter(|(.., entry)| !entry.is_empty()).collect();
         let sql = "INSERT INTO journal AS newest (tenant_id, run_id, seq, body) \
                    SELECT * FROM unnest($1::text[], $2::uuid[], $3::bigint[], $4::bytea[]) \

@@ -9,6 +9,7 @@ use tokio_postgres::Row;
 use uuid::Uuid;
 
 use super::PostgresStore;
+use super::batch::{Moved, Write};
 use super::group::{Answer, Outcome};
 use super::lane::{Rows, column};
 use super::rows::{self, Done, Head, head_columns, now};
@@ -16,6 +17,7 @@ use super::step::{Stored, locking};
 use crate::chain::{self, ms};
 use crate::compact::{self, EntryBuilder, FactRef};
 use crate::facts::{self, CancelNote, Closing, Judgement, Request};
+use crate::prepared::Prepared;
 use crate::version::snapshot_version;
 use crate::{Context, Decide, DecideReply, Noted, Owner, codes};
 
@@ -24,6 +26,7 @@ pub(super) struct Deciding<'a> {
     pub(super) n: i32,
     pub(super) cx: &'a Context,
     pub(super) decide: &'a Decide,
+    pub(super) step: Option<&'a Prepared>,
 }
 
 /// What to ask: the requests, locked if they are open and not late - whoever closes what is late is not kept waiting by somebody
@@ -108,6 +111,21 @@ pub(super) struct Happened<'a> {
     pub(super) closed: Option<(Uuid, i16, Vec<u8>)>,
 }
 
+impl<'a> Deciding<'a> {
+    /// The step that is written with it: where it follows from what is stored, and writes nothing but its run.
+    fn step_after(&self, faced: &Faced) -> Option<&'a Prepared> {
+        let head = &faced.head;
+        let is_free = head.owner.is_none() && faced.wake_at.is_none() && faced.status != 5;
+        let follows = facts::follows(self.decide, is_free, head.epoch, head.next_seq);
+        self.step.filter(|step| {
+            let writes_its_run_alone =
+                step.opened.is_empty() && step.closed.is_empty() && step.executions.is_empty();
+            // One that says nothing would go into the entry of the decision.
+            follows && head.open > 1 && writes_its_run_alone && !step.events.is_empty()
+        })
+    }
+}
+
 impl PostgresStore {
     /// What becomes of a decision; what it writes, if it does.
     pub(super) fn decision_of<'a>(
@@ -115,9 +133,9 @@ impl PostgresStore {
         deciding: &Deciding<'a>,
         stored: &Stored,
         found: &mut Found,
-    ) -> Done<(Outcome, Option<Happened<'a>>)> {
+    ) -> Done<(Outcome, Option<Write<'a>>)> {
         let answered = |reply| Outcome::Answered(Answer::Decided(Box::new(reply)));
-        let Deciding { n, cx, decide } = deciding;
+        let Deciding { n, cx, decide, .. } = deciding;
         let Some(request) = stored.request(*n, decide.request) else {
             return Ok((answered(DecideReply::NotFound), None));
         };
@@ -128,8 +146,17 @@ impl PostgresStore {
             Judgement::Take(_) if !found.requests.contains(n) => Ok((Outcome::Held, None)),
             Judgement::Take(decision) => {
                 let stored = (*decision).clone();
-                let (noted, happened) = taken(cx, request, Closing::Decided(decision), faced, self.instance)?;
-                Ok((answered(DecideReply::Taken { decision: stored, noted }), Some(happened)))
+                let step = deciding.step_after(&faced);
+                let (noted, happened) =
+                    taken(cx, request, Closing::Decided(decision), faced, self.instance, step.is_none())?;
+                let write = match step {
+                    None => Write::Happened(happened),
+                    Some(step) => {
+                        let moved = Moved::new(cx, step, happened.head.clone(), self.instance, None);
+                        Write::Followed(happened, Box::new(moved))
+                    }
+                };
+                Ok((answered(DecideReply::Taken { decision: stored, noted }), Some(write)))
             }
             Judgement::Refuse(reply, None) => Ok((answered(reply), None)),
             Judgement::Refuse(reply, Some(record)) => {
@@ -138,19 +165,21 @@ impl PostgresStore {
                 entry.audit(run, &mut head.chain, ms(now), &chain::text_of(&record)?);
                 let (tenant, entry) = (cx.tenant.as_str(), entry.finish());
                 let happened = Happened { tenant, run, head, status, wake_at, entry, closed: None };
-                Ok((answered(reply), Some(happened)))
+                Ok((answered(reply), Some(Write::Happened(happened))))
             }
         }
     }
 }
 
-/// The request is closed, and its run moved on by one event and one record; it is taken where it has no owner.
+/// The request is closed, and its run moved on by one event and one record; it is taken where it has no owner, unless a step follows
+/// by which it waits on.
 fn taken<'a>(
     cx: &'a Context,
     request: &Request,
     closing: Closing,
     faced: Faced,
     me: InstanceId,
+    takes: bool,
 ) -> Done<(Noted, Happened<'a>)> {
     let Faced { run, mut head, mut status, actor, version, .. } = faced;
     let mut wake_at = None;
@@ -166,7 +195,7 @@ fn taken<'a>(
         status = 0;
     }
     let owner = match head.owner {
-        None if stays => Owner::Nobody,
+        None if stays || !takes => Owner::Nobody,
         // Left for an instance that can read it, to be taken from now on.
         None if version > snapshot_version() => {
             wake_at = Some(0);

@@ -38,9 +38,20 @@ pub(super) struct Member {
 
 #[derive(Debug)]
 pub(super) enum Kind {
-    Step { new: Prepared, epoch: u64, expected_seq: u64 },
-    Start { new: Prepared, key: Option<IdempotencyKey> },
-    Decision(Decide),
+    Step {
+        new: Prepared,
+        epoch: u64,
+        expected_seq: u64,
+    },
+    Start {
+        new: Prepared,
+        key: Option<IdempotencyKey>,
+    },
+    /// With the step that follows from it, if there is one.
+    Decision {
+        decide: Decide,
+        step: Option<Prepared>,
+    },
 }
 
 /// What came of it.
@@ -78,7 +89,7 @@ impl Member {
     fn work(&self) -> Work {
         match self.kind {
             Kind::Step { .. } => Work::Own,
-            Kind::Start { .. } | Kind::Decision(_) => Work::New,
+            Kind::Start { .. } | Kind::Decision { .. } => Work::New,
         }
     }
 
@@ -88,7 +99,7 @@ impl Member {
         match &self.kind {
             Kind::Step { new, .. } => (tenant, "", new.run.0),
             Kind::Start { new, .. } => (tenant, &new.conversation, Uuid::nil()),
-            Kind::Decision(decide) => (tenant, "", decide.request.0),
+            Kind::Decision { decide, .. } => (tenant, "", decide.request.0),
         }
     }
 }
@@ -241,7 +252,9 @@ impl PostgresStore {
                     steps.push(Step { n, cx, new, epoch: *epoch, expected_seq: *expected_seq });
                 }
                 Kind::Start { new, key } => starts.push(Start { n, cx, new, key: key.as_ref() }),
-                Kind::Decision(decide) => decisions.push(Deciding { n, cx, decide }),
+                Kind::Decision { decide, step } => {
+                    decisions.push(Deciding { n, cx, decide, step: step.as_ref() });
+                }
             }
         }
         let [requests, runs, read] = step::asked(&steps, &decisions, wait);
@@ -272,10 +285,10 @@ impl PostgresStore {
                     }
                     None => None,
                 },
-                Kind::Decision(_) => match decisions.next() {
+                Kind::Decision { .. } => match decisions.next() {
                     Some(deciding) => {
-                        let (outcome, happened) = self.decision_of(deciding, &stored, &mut faced)?;
-                        Some(batch.add(outcome, happened.map(Write::Happened)))
+                        let (outcome, write) = self.decision_of(deciding, &stored, &mut faced)?;
+                        Some(batch.add(outcome, write))
                     }
                     None => None,
                 },

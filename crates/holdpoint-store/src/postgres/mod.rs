@@ -276,7 +276,8 @@ impl Store for PostgresStore {
     async fn decide(&self, cx: &Context, decide: Decide) -> Result<DecideReply> {
         // It may make this instance the owner of the run.
         self.begin()?;
-        let member = member(cx, Kind::Decision(decide));
+        let step = decide.step.as_deref().map(Prepared::step).transpose()?.map(|(step, ..)| step);
+        let member = member(cx, Kind::Decision { decide, step });
         let Answer::Decided(reply) = again!(self, self.write(&member))? else { return Err(mistaken()) };
         if let DecideReply::Taken { noted, .. } = &*reply {
             self.ring_noted(noted);

@@ -86,7 +86,7 @@ pub(super) fn age_place(row: &Row) -> Done<AgePlace> {
 }
 
 /// A run's row without its snapshot, locked.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Head {
     pub(super) owner: Option<Uuid>,
     pub(super) epoch: u64,

@@ -18,16 +18,16 @@ impl Txn<'_> {
     pub(super) fn set_aside(&mut self, limit: usize) -> Done<Vec<Noted>> {
         let left = "SELECT tenant, id, snapshot_version, snapshot FROM run WHERE owner > 0 AND owner < ?1 AND claims >= ?2 AND snapshot_version <= ?4 \
                     ORDER BY id LIMIT ?3";
-        let unasked = "SELECT tenant, id, snapshot_version, snapshot FROM run WHERE status = ?1 AND NOT EXISTS \
+        // By their index, which a parameter in place of the number would leave unused.
+        let unasked = "SELECT tenant, id, snapshot_version, snapshot FROM run WHERE status = 5 AND NOT EXISTS \
                        (SELECT 1 FROM request WHERE request.tenant = run.tenant AND request.run = run.id \
-                       AND request.kind = ?2 AND request.status = 0) AND snapshot_version <= ?4 LIMIT ?3";
+                       AND request.kind = ?2 AND request.status = 0) AND ?1 > 0 AND snapshot_version <= ?4 LIMIT ?3";
         let (me, most) = (self.caches.incarnation, i64::from(CLAIMS_WITHOUT_PROGRESS_MAX));
-        let status = codes::run_status::code(RunStatus::Quarantined);
         let kind = codes::request_kind::code(InteractionKind::Quarantine);
         let mut noted = Vec::new();
-        for (sql, first, second) in [(left, me, most), (unasked, status, kind)] {
+        for (sql, second) in [(left, most), (unasked, kind)] {
             let rows = i64::try_from(limit.saturating_sub(noted.len())).unwrap_or(i64::MAX);
-            let found = self.many(sql, params![first, second, rows, snapshot_version()], |row| {
+            let found = self.many(sql, params![me, second, rows, snapshot_version()], |row| {
                 let snapshot: (u32, Vec<u8>) = (row.get(2)?, row.get(3)?);
                 Ok((row.get::<_, i64>(0)?, rows::run_id(row, 1)?, snapshot))
             })?;

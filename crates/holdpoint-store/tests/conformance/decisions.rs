@@ -25,7 +25,7 @@ conformance!(
     a_cancel_is_noted_once_and_outranks_a_supersede,
     a_request_that_its_run_closed_cannot_be_decided,
     a_decision_after_a_cancel_does_not_count,
-    a_step_comes_with_its_decision_or_not_at_all,
+    a_step_comes_with_its_decision,
     a_step_that_was_overtaken_is_left_out,
     what_expires_after_a_cancel_is_closed_once,
 );
@@ -404,8 +404,7 @@ async fn declined_with_its_step(walk: &Walk) -> Decide {
     Decide { step: Some(Box::new(ahead.made(changes, Next::Suspend))), ..decide }
 }
 
-/// A store that leaves the step out has the run taken up, as if there were none.
-async fn a_step_comes_with_its_decision_or_not_at_all(bed: Bed) {
+async fn a_step_comes_with_its_decision(bed: Bed) {
     let walk = Walk::suspended(&bed, &ana(), "job").await;
     let declined = declined_with_its_step(&walk).await;
     let before = bed.store.load(&ana(), walk.id()).await.unwrap().unwrap();
@@ -417,20 +416,12 @@ async fn a_step_comes_with_its_decision_or_not_at_all(bed: Bed) {
     let events = bed.store.events(&ana(), walk.id(), walk.next_seq - 1, 10).await.unwrap().unwrap();
     assert_eq!(noted.epoch, after.epoch);
     assert!(events[0].1.contains(r#""type":"decision""#), "{events:?}");
-    match noted.owner {
-        Owner::Nobody => {
-            assert_eq!((status, after.epoch, after.facts.len()), (RunStatus::Suspended, before.epoch, 0));
-            assert_eq!((after.next_seq, events.len()), (walk.next_seq + 2, 2));
-            assert!(events[1].1.contains(r#""type":"tool_result""#), "{events:?}");
-            assert_eq!(after.run.pending().len(), 1);
-            assert_eq!(after.open.len(), before.open.len() + 1, "the answer is in the round");
-        }
-        Owner::Taken => {
-            assert_eq!((status, after.epoch, after.facts.len()), (RunStatus::Running, before.epoch + 1, 1));
-            assert_eq!((after.next_seq, events.len()), (walk.next_seq + 1, 1));
-        }
-        other => panic!("{other:?}"),
-    }
+    assert_eq!(noted.owner, Owner::Nobody);
+    assert_eq!((status, after.epoch, after.facts.len()), (RunStatus::Suspended, before.epoch, 0));
+    assert_eq!((after.next_seq, events.len()), (walk.next_seq + 2, 2));
+    assert!(events[1].1.contains(r#""type":"tool_result""#), "{events:?}");
+    assert_eq!(after.run.pending().len(), 1);
+    assert_eq!(after.open.len(), before.open.len() + 1, "the answer is in the round");
     let chain = bed.store.verify(&ana(), walk.id()).await.unwrap();
     assert!(matches!(chain, Some(ChainCheck::Whole { .. })), "{chain:?}");
     let shown = bed.store.interaction(&ana(), declined.request).await.unwrap().unwrap();
@@ -438,7 +429,7 @@ async fn a_step_comes_with_its_decision_or_not_at_all(bed: Bed) {
     let again = bed.store.decide(&ana(), declined).await.unwrap();
     assert!(matches!(again, DecideReply::Repeated { .. }), "{again:?}");
 
-    // Either way it goes on to its end.
+    // It goes on to its end.
     decide(&bed.store, &ana(), walk.requests()[1], DecisionWord::Approve).await;
     let (mut walk, changes) = Walk::resumed(&bed.store, &ana(), walk.id()).await;
     walk.stored(changes, Next::Keep).await;

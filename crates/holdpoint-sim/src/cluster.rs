@@ -34,6 +34,9 @@ pub struct Cluster {
     pub bell_ms: Option<u64>,
     owners: Mutex<BTreeMap<RunId, InstanceId>>,
     leases: Mutex<BTreeMap<InstanceId, i64>>,
+    /// Of each run the highest epoch at which its driver has written, and whose that is.
+    epochs: Mutex<BTreeMap<RunId, (u64, InstanceId)>>,
+    wrong: Mutex<Vec<String>>,
 }
 
 /// One instance, for as long as it lives.
@@ -59,7 +62,20 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Cluster {
     /// Around this database.
     pub fn new(stored: Arc<MemoryStore>, clock: Arc<dyn Clock>, bell_ms: Option<u64>) -> Self {
-        Self { stored, clock, bell_ms, owners: Mutex::default(), leases: Mutex::default() }
+        Self {
+            stored,
+            clock,
+            bell_ms,
+            owners: Mutex::default(),
+            leases: Mutex::default(),
+            epochs: Mutex::default(),
+            wrong: Mutex::default(),
+        }
+    }
+
+    /// What was accepted that must not be.
+    pub fn wrong(&self) -> Vec<String> {
+        lock(&self.wrong).clone()
     }
 
     fn now(&self) -> i64 {
@@ -224,6 +240,25 @@ impl Instance {
     /// It owns this run from now on.
     pub fn owns(&self, run: RunId) {
         lock(&self.cluster.owners).insert(run, self.id);
+    }
+
+    /// A step of it was accepted at this epoch. An epoch is one instance's, and nobody writes at one that is over.
+    pub fn wrote(&self, run: RunId, epoch: u64) {
+        let mut epochs = lock(&self.cluster.epochs);
+        let (last, by) = *epochs.entry(run).or_insert((epoch, self.id));
+        if epoch < last || (epoch == last && by != self.id) {
+            let what = format!("fencing: {} wrote at epoch {epoch}, after {by} had at {last}", self.id);
+            lock(&self.cluster.wrong).push(what);
+        }
+        if epoch > last {
+            epochs.insert(run, (epoch, self.id));
+        }
+    }
+
+    /// It took a run at this epoch, which is a new one.
+    pub fn took(&self, run: RunId, epoch: u64) {
+        self.owns(run);
+        self.wrote(run, epoch);
     }
 
     /// Whether a run is its own.

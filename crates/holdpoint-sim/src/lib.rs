@@ -103,6 +103,7 @@ pub fn simulate(scenario: &Scenario) -> Outcome {
         let (life, at_the_end) = one_life(&rest, kill, lives);
         wrong.extend(rest.look(at_the_end));
         wrong.extend(rest.world.wrong());
+        wrong.extend(rest.cluster.wrong());
         match life {
             Life::Over => break,
             // What several left behind is found when their leases have run out.

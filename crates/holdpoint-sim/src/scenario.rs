@@ -27,6 +27,8 @@ pub struct Scenario {
     pub execution: Execution,
     /// The calls the model makes, round by round; then it answers.
     pub rounds: Vec<Vec<Call>>,
+    /// How long the model takes to answer, in milliseconds.
+    pub thinks_ms: u64,
     /// What people do with the requests, in the order in which they open. Requests beyond are declined late.
     pub people: Vec<Person>,
     /// What the store does at its n-th write.
@@ -139,6 +141,9 @@ pub enum Fault {
     DiesAfter,
     /// It takes this many milliseconds.
     Slow(u64),
+    /// It is on its way while its instance stands still for this many milliseconds, where there are several: it may come when
+    /// another instance has taken the run, and that is when only the epoch stands against it.
+    ComesLate(u64),
 }
 
 impl Scenario {
@@ -149,7 +154,12 @@ impl Scenario {
         let people = (0..rng.below(12)).map(|_| person(&mut rng)).collect();
         let mut faults = BTreeMap::new();
         for _ in 0..rng.below(6) {
-            faults.insert(rng.below(40) + 1, fault(&mut rng));
+            let (n, fault) = (rng.below(40) + 1, fault(&mut rng));
+            faults.insert(n, fault);
+            // The first write of whoever takes the run is late as well: until it comes, nothing but the epoch is new.
+            if matches!(fault, Fault::ComesLate(_)) && rng.chance(60) {
+                faults.insert(n + 1, Fault::ComesLate(8_000));
+            }
         }
         let kills = (0..rng.below(3)).map(|_| rng.below(3_000) + 1).collect();
         let instances = *rng.pick(&[1, 1, 2, 2, 3]);
@@ -178,6 +188,7 @@ impl Scenario {
                 _ => AtDeadline::Preset("sim".into()),
             },
             reminds: rng.chance(50),
+            thinks_ms: *rng.pick(&[0, 0, 0, 300, 2_500]),
         }
     }
 
@@ -231,6 +242,9 @@ impl Scenario {
         if self.reminds {
             all.push(Self { reminds: false, ..self.clone() });
         }
+        if self.thinks_ms > 0 {
+            all.push(Self { thinks_ms: 0, ..self.clone() });
+        }
         if self.execution != Execution::Sequential {
             all.push(Self { execution: Execution::Sequential, ..self.clone() });
         }
@@ -279,5 +293,13 @@ fn person(rng: &mut Rng) -> Person {
 }
 
 fn fault(rng: &mut Rng) -> Fault {
-    *rng.pick(&[Fault::Fails, Fault::AnswerLost, Fault::DiesBefore, Fault::DiesAfter, Fault::Slow(200)])
+    *rng.pick(&[
+        Fault::Fails,
+        Fault::AnswerLost,
+        Fault::DiesBefore,
+        Fault::DiesAfter,
+        Fault::Slow(200),
+        Fault::ComesLate(6_600),
+        Fault::ComesLate(8_000),
+    ])
 }

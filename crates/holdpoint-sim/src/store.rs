@@ -91,6 +91,13 @@ impl FaultyStore {
                 (self.after_write)();
                 self.die().await
             }
+            Some(Fault::ComesLate(ms)) => {
+                if self.me.is_shared() {
+                    self.me.stand_still(ms);
+                    self.me.awake().await;
+                }
+                what(&self.inner).await
+            }
             Some(Fault::Slow(ms)) => {
                 tokio::time::sleep(Duration::from_millis(ms)).await;
                 self.me.awake().await;
@@ -172,6 +179,7 @@ impl Store for FaultyStore {
         self.write(async |store| {
             let committed = store.commit(cx, step).await?;
             if matches!(committed, Committed::Done { .. }) {
+                self.me.wrote(step.run.id(), step.epoch);
                 self.me.lets_go(step.run.id()).await;
                 self.ring(step.run.id());
             }
@@ -191,8 +199,8 @@ impl Store for FaultyStore {
         self.write(async |store| {
             self.me.bury();
             let loaded = store.take(cx, run).await?;
-            if loaded.is_some() {
-                self.me.owns(run);
+            if let Some(loaded) = &loaded {
+                self.me.took(run, loaded.epoch);
             }
             Ok(loaded)
         })
@@ -202,7 +210,10 @@ impl Store for FaultyStore {
         self.sweep(async |store| {
             self.me.bury();
             let taken = store.recover(limit).await?;
-            taken.iter().for_each(|taken| self.me.owns(taken.run));
+            for taken in &taken {
+                let at = store.load(&taken.cx, taken.run).await?.map_or(0, |loaded| loaded.epoch);
+                self.me.took(taken.run, at);
+            }
             Ok(taken)
         })
         .await

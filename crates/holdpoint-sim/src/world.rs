@@ -162,8 +162,9 @@ fn model(scenario: &Arc<Scenario>, world: &Arc<World>) -> Scripted {
             .iter()
             .filter(|message| matches!(message.as_ref(), Message::Assistant(_)))
             .count();
-        let Some(calls) = scenario.rounds.get(round) else { return Answer::text("the end") };
-        (0..).zip(calls).fold(Answer::empty(), |answer, (index, call)| {
+        let thinks = Duration::from_millis(scenario.thinks_ms);
+        let Some(calls) = scenario.rounds.get(round) else { return Answer::text("the end").after(thinks) };
+        (0..).zip(calls).fold(Answer::empty().after(thinks), |answer, (index, call)| {
             let arguments = if call.broken {
                 "{\"n\":".into()
             } else if TOOLS[call.tool].ends_with("_keyed") {

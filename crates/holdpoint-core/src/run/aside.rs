@@ -7,7 +7,7 @@ use holdpoint_protocol::{
 
 use super::state::{CallState, Ending as RunEnding};
 use super::step::Stepper;
-use super::{AuditRecord, ClosedBy, Run, Stage};
+use super::{AuditRecord, Run, Stage};
 use crate::decision::Decision;
 use crate::digest::{CallDigest, set_aside_digest};
 
@@ -135,16 +135,6 @@ impl Stepper<'_> {
     /// Closes the request of a run that was set aside, because the run ends without its answer.
     pub(super) fn withdraw_set_aside(&mut self) {
         let Some(request) = self.run.set_aside.take() else { return };
-        let why = match &self.run.ending {
-            Some(RunEnding::Supersede { .. }) => ClosedBy::Superseded,
-            Some(
-                RunEnding::Cancel { .. }
-                | RunEnding::Stop
-                | RunEnding::GivenUp { .. }
-                | RunEnding::Invalid { .. },
-            )
-            | None => ClosedBy::Cancel,
-        };
-        self.close_request(None, None, request, why);
+        self.close_request(None, None, request, self.why_withdrawn());
     }
 }

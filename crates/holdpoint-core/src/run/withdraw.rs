@@ -12,16 +12,7 @@ impl Stepper<'_> {
     /// Closes what a call waits for, because the run ends.
     pub(super) fn withdraw(&mut self, index: u32) {
         let Some((request, kind)) = self.call(index).request() else { return };
-        let by = match &self.run.ending {
-            Some(RunEnding::Supersede { .. }) => ClosedBy::Superseded,
-            Some(
-                RunEnding::Cancel { .. }
-                | RunEnding::Stop
-                | RunEnding::GivenUp { .. }
-                | RunEnding::Invalid { .. },
-            )
-            | None => ClosedBy::Cancel,
-        };
+        let by = self.why_withdrawn();
         self.close(index, request, by);
         match (kind, by) {
             (InteractionKind::InDoubt, _) => self.settle_as(index, &Ending::OutcomeUnknown),
@@ -37,6 +28,20 @@ impl Stepper<'_> {
             ) => {
                 self.settle_as(index, &Ending::Superseded);
             }
+        }
+    }
+
+    /// Why what is open is closed when the run ends.
+    pub(super) fn why_withdrawn(&self) -> ClosedBy {
+        match &self.run.ending {
+            Some(RunEnding::Supersede { .. }) => ClosedBy::Superseded,
+            Some(
+                RunEnding::Cancel { .. }
+                | RunEnding::Stop
+                | RunEnding::GivenUp { .. }
+                | RunEnding::Invalid { .. },
+            )
+            | None => ClosedBy::Cancel,
         }
     }
 

@@ -4,13 +4,15 @@ use holdpoint_core::decision::{CancelKind, Fact};
 use holdpoint_core::digest::CallDigest;
 use holdpoint_core::run::Run;
 use holdpoint_core::terms::Terms;
-use holdpoint_protocol::{ActorId, CallId, InteractionStatus, RequestId, RunId, TenantId, Timestamp};
+use holdpoint_protocol::{
+    ActorId, CallId, InteractionStatus, RequestId, RunId, RunView, TenantId, Timestamp,
+};
 use sha2::{Digest, Sha256};
 
 use crate::compact::{self, FactRef};
 use crate::facts::{Closure, Request};
 use crate::version::snapshot_version;
-use crate::{Context, Error, Loaded, PresetDue, Result};
+use crate::{Context, Error, Loaded, PresetDue, Result, RunFilter};
 
 /// The control state; one that a newer version wrote is left alone.
 pub(crate) fn snapshot(run: RunId, version: u32, bytes: &[u8]) -> Result<Run> {
@@ -89,6 +91,14 @@ pub(crate) fn readable<T>(read: Result<T>) -> Result<Option<T>> {
             Ok(None)
         }
         Err(error) => Err(error),
+    }
+}
+
+/// A run of a list.
+pub(crate) fn listed(filter: &RunFilter, read: Result<RunView>) -> Result<Option<RunView>> {
+    match read {
+        Err(error @ Error::Corrupt(_)) if filter.whole => Err(error),
+        read => readable(read),
     }
 }
 

@@ -23,6 +23,8 @@ pub struct InteractionFilter {
 pub struct RunFilter {
     /// Only those that stand so.
     pub status: Option<RunStatus>,
+    /// None is left out: one that cannot be read is an error ([`Error::Corrupt`](crate::Error::Corrupt)) in place of the page.
+    pub whole: bool,
 }
 
 /// Where a list goes on, and how many rows.

@@ -28,7 +28,7 @@ struct CancelAnswer {
 /// `GET /v1/runs`.
 pub(super) async fn list(app: &App, call: &Call) -> Result<Answer, Refusal> {
     call.query.only(&["status", "cursor", "limit"])?;
-    let filter = RunFilter { status: call.query.word("status")? };
+    let filter = RunFilter { status: call.query.word("status")?, ..RunFilter::default() };
     let page = app.store().runs(&app.cx, &filter, &call.query.page()?).await?;
     Ok(Answer::ok(&page))
 }

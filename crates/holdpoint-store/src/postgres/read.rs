@@ -179,7 +179,7 @@ impl PostgresStore {
                     Ok(row) => view(&transaction, tenant, &row).await,
                     Err(fault) => Err(fault),
                 };
-                items.extend(stored::readable(read.map_err(Error::from))?);
+                items.extend(stored::listed(filter, read.map_err(Error::from))?);
             }
         }
         let next = last.filter(|_| !whole);

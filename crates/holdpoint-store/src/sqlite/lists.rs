@@ -158,7 +158,8 @@ impl Reader {
             last = Some(rows::run_id(row, 0)?);
             let status = codes::run_status::read(row.get(1)?)?;
             if filter.status.is_none_or(|asked| asked == status) {
-                items.extend(stored::readable(run_row(row).and_then(|row| self.view(tenant, &row)))?);
+                let read = run_row(row).and_then(|row| self.view(tenant, &row));
+                items.extend(stored::listed(filter, read)?);
             }
         }
         Ok(Page { items, next_cursor: None })

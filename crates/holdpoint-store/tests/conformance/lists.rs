@@ -121,7 +121,11 @@ async fn runs_are_listed_newest_first(bed: Bed) {
             let mut page = PageRequest { cursor: None, limit };
             let mut found = Vec::new();
             loop {
-                let read = bed.store.runs(&ana(), &RunFilter { status }, &page).await.unwrap();
+                let read = bed
+                    .store
+                    .runs(&ana(), &RunFilter { status, ..RunFilter::default() }, &page)
+                    .await
+                    .unwrap();
                 assert!(read.items.len() <= limit);
                 found.extend(read.items.iter().map(|view| view.run_id));
                 match read.next_cursor {

@@ -113,6 +113,12 @@ async fn a_run_that_cannot_be_read_is_refused_by_its_name_and_left_out_of_lists(
     let named = format!("run {id}");
     corrupt(bed.store.load(&ana(), id).await, &named);
     corrupt(bed.store.run(&ana(), id).await, &named);
+    let all = RunFilter { whole: true, ..RunFilter::default() };
+    let refused = bed.store.runs(&ana(), &all, &PageRequest::default()).await;
+    assert!(
+        matches!(refused, Err(Error::Corrupt(_))),
+        "who asks for all is told that one is missing: {refused:?}"
+    );
     let page = bed.store.runs(&ana(), &RunFilter::default(), &PageRequest::default()).await.unwrap();
     assert_eq!(page.items.iter().map(|view| view.run_id).collect::<Vec<_>>(), [whole.id()]);
     let inbox = bed.store.interactions(&ana(), &Default::default(), &PageRequest::default()).await.unwrap();

@@ -55,8 +55,9 @@ fn nothing_but_the_whole_word_approves() {
 #[test]
 fn a_word_typed_ahead_does_not_count() {
     let house = house();
-    let mut terminal = start(&house, "approve", &[], &[]);
-    terminal.type_line("approve");
+    let arguments = house.arguments("approve");
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let mut terminal = Terminal::start_typed(&arguments, &house.variables(), "approve\n");
     terminal.wait_for("anything else leaves it pending: ");
     terminal.type_line("");
     let (output, code) = terminal.end();

@@ -20,6 +20,11 @@ pub struct Terminal {
 impl Terminal {
     /// Starts `holdpoint` with these arguments and, beside a bare environment, these variables.
     pub fn start(arguments: &[&str], variables: &[(&str, &str)]) -> Self {
+        Self::start_typed(arguments, variables, "")
+    }
+
+    /// The same, on a terminal that has taken in and shown this already.
+    pub fn start_typed(arguments: &[&str], variables: &[(&str, &str)], typed: &str) -> Self {
         let size = PtySize { rows: 40, cols: 100, pixel_width: 0, pixel_height: 0 };
         let pty = native_pty_system().openpty(size).unwrap();
         let mut command = CommandBuilder::new(HOLDPOINT);
@@ -31,10 +36,8 @@ impl Terminal {
         for (name, value) in variables {
             command.env(name, value);
         }
-        let child = pty.slave.spawn_command(command).unwrap();
-        drop(pty.slave);
         let mut reader = pty.master.try_clone_reader().unwrap();
-        let keys = pty.master.take_writer().unwrap();
+        let mut keys = pty.master.take_writer().unwrap();
         let bytes = Arc::new(Mutex::new(Vec::new()));
         let sink = Arc::clone(&bytes);
         std::thread::spawn(move || {
@@ -43,6 +46,11 @@ impl Terminal {
                 sink.lock().unwrap().extend_from_slice(&buffer[..length]);
             }
         });
+        keys.write_all(typed.as_bytes()).unwrap();
+        keys.flush().unwrap();
+        until("the echo", || (bytes.lock().unwrap().len() >= typed.len()).then_some(()));
+        let child = pty.slave.spawn_command(command).unwrap();
+        drop(pty.slave);
         Self { child, keys, bytes, seen: 0, _master: pty.master }
     }
 
